@@ -131,7 +131,7 @@ check-aarch64: $(READY) ## The ARM kernels in an emulator, half an hour: EMULATE
 FAULTS ?= full
 SEED ?=
 check-faults: OUT = build/faults
-check-faults: $(READY) ## Trainings and predictions that are killed, on full disks, with damaged files: FAULTS=short SEED=1
+check-faults: $(READY) ## Trainings and predictions that are killed, and on full disks: FAULTS=short SEED=1
 	$(PY) tests/check_faults.py --form $(FAULTS) $(SEED:%=--seed %) --out $(OUT)
 
 test-gpu: OUT = build/test-gpu

@@ -1,4 +1,4 @@
-"""Kills trainings and predictions, fills disks and damages files; results must be unchanged: `make check-faults`.
+"""Kills trainings and predictions, and fills disks; results must be unchanged: `make check-faults`.
 
     make check-faults                 ten minutes of one core
     make check-faults FAULTS=short    one minute
@@ -10,11 +10,8 @@ Full disks: a file system of random size (or, if none can be mounted, a limit on
 exit with status 2 and one line with the path and the reason, publish nothing, and end correctly with --resume on
 another disk.
 
-Damage: each file of the newest checkpoint, of the best weights and of the encoded rows is missing, cut, or has flipped
-bytes. The command must name it, set it aside or write it again, and end correctly.
-
-First, the checks run on deliberate faults and must find them: digests that are not checked, random states that are not
-restored, a chunk of predictions that is written in part and not cut, and a full disk without an error message.
+First, the checks run on deliberate faults and must find them: random states that are not restored, a chunk of
+predictions that is written in part and not cut, and a full disk without an error message.
 
 Power loss is not simulated. The exit status is 1 if any trial is wrong, and the folder of the first such trial is kept.
 The seed is printed; --seed repeats the random choices, but not the timing of the machine.
@@ -34,17 +31,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "python"), str(ROOT / "tests/support")]
 
 from fault_subjects import Subject, subjects  # noqa: E402
-from fault_trials import WAYS, Report, Trials, damageable  # noqa: E402
+from fault_trials import Report, Trials  # noqa: E402
 from forked_commands import can_mount, preload  # noqa: E402
 
-# Numbers of kills, full disks and damaged files per subject; None: every file in every way.
-FORMS = {"short": (5, 2, 4), "full": (40, 12, None)}
-
-
-def digests_unchecked() -> None:
-    from qacg_models.training import run_folder
-
-    run_folder.find_damage = lambda folder: None
+# Numbers of kills and full disks per subject.
+FORMS = {"short": (5, 2), "full": (40, 12)}
 
 
 def random_numbers_forgotten() -> None:
@@ -59,22 +50,16 @@ def torn_chunk_kept() -> None:
 
 def errors_unexplained() -> None:
     from qacg_models.inference import bulk_prediction
-    from qacg_models.training import run_folder
+    from qacg_models.training import run_folder, trainer
 
-    run_folder.explain_write_errors = lambda folder: contextlib.nullcontext()
+    run_folder.explain_write_errors = trainer.explain_write_errors = lambda folder: contextlib.nullcontext()
     bulk_prediction._Unfinished._writing = lambda file: contextlib.nullcontext()
 
 
 def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mounts: bool) -> None:
     """Exits if a check does not find a deliberate fault."""
     training, prediction = (next(s for s in every if s.trains is trains) for trains in (True, False))
-    weights = next(file for file in damageable(died[training.name]) if file.name == "model.safetensors")
-
-    def damaged(trials: Trials) -> None:
-        trials.damage(training, died[training.name], weights, "flipped")
-
     shown: list[tuple[Callable[[], None], Subject, Callable[[Trials], None]]] = [
-        (digests_unchecked, training, damaged),
         (random_numbers_forgotten, training, lambda trials: trials.resume(training, died[training.name])),
         (errors_unexplained, training, lambda trials: trials.fill(training, mounts, 100_000 if mounts else 10_000)),
         (errors_unexplained, prediction, lambda trials: trials.fill(prediction, mounts, 10_000)),
@@ -91,14 +76,13 @@ def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mount
 
 def check(folder: Path, seed: int, form: str) -> Report:
     """Runs all trials in `folder` and returns their results; `form`, a key of FORMS, sets the numbers of trials."""
-    kills, full_disks, damages = FORMS[form]
+    kills, full_disks = FORMS[form]
     generator, report = random.Random(seed), Report(folder)
     mounts = can_mount(folder)
     every = subjects(folder)
     trials = Trials(folder, generator, report, before=lambda: None)
     several = [subject for subject in every if not subject.only_killed]
-    trainings = [subject for subject in several if subject.trains]
-    died = {subject.name: trials.died(subject) for subject in trainings}
+    died = {subject.name: trials.died(subject) for subject in several if subject.trains}
     show_faults(folder, every, died, mounts)
     for subject in every:
         for _ in range(kills):
@@ -108,10 +92,6 @@ def check(folder: Path, seed: int, form: str) -> Report:
     for subject in several:
         for _ in range(full_disks):
             trials.fill(subject, mounts)
-    for subject in trainings:
-        pairs = [(file, way) for file in damageable(died[subject.name]) for way in WAYS]
-        for file, way in pairs if damages is None else generator.sample(pairs, damages):
-            trials.damage(subject, died[subject.name], file, way)
     return report
 
 
@@ -134,7 +114,7 @@ def working_folder(given: Path | None) -> Iterator[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--form", choices=FORMS, default="full", help="how many trials (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="seed of times, sizes and damage; random if not given")
+    parser.add_argument("--seed", type=int, help="seed of times and sizes; random if not given")
     parser.add_argument("--out", type=Path, help="working folder; a temporary one if not given")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -146,8 +126,7 @@ def main() -> int:
     counts = report.counts
     print(
         f"\nkills: {counts['kills']} in {counts['killed']} runs, {counts['killed right']} resumed to the same end;"
-        f" disks filled: {counts['full disk']}, {counts['full disk right']} reported and resumed to the same end;"
-        f" damages: {counts['damaged']}, {counts['noticed']} noticed, {counts['damaged right']} to the same end"
+        f" disks filled: {counts['full disk']}, {counts['full disk right']} reported and resumed to the same end"
     )
     for line in report.wrong:
         print(f"WRONG: {line}")

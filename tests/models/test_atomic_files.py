@@ -1,11 +1,17 @@
 """Atomic files: temporary names cannot be predicted, and planted links are not followed."""
 
 import os
-import tempfile
 
 import pytest
 from errors import raises
-from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes, follow_umask, staged_file
+from qacg_models.utils.atomic_files import (
+    atomic_write,
+    atomic_write_bytes,
+    follow_umask,
+    remove_folder,
+    replace_folder,
+    staged_file,
+)
 from qacg_models.utils.output_lock import lock_output
 
 from qacg_kernels.backends.triton import tile_tables
@@ -60,26 +66,6 @@ def test_temporary_file_does_not_follow_a_planted_link(write, tmp_path, victim):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([NAME, "private", *(p.name for p in planted)])
 
 
-@pytest.mark.parametrize("write", WRITERS)
-def test_temporary_file_name_in_use_takes_another(write, tmp_path, victim, monkeypatch):
-    planted = tmp_path / f".{NAME}.taken"
-    planted.symlink_to(victim.parent)
-    monkeypatch.setattr(tempfile, "_get_candidate_names", lambda: iter(["taken", "free"]))
-    write(tmp_path / NAME)
-    assert [path.name for path in victim.parent.iterdir()] == ["thesis.docx"]
-    assert planted.is_symlink() and not (tmp_path / f".{NAME}.free").exists()
-    assert (tmp_path / NAME).is_file()
-
-
-@pytest.mark.parametrize("write", WRITERS)
-def test_temporary_file_names_differ(write, tmp_path, monkeypatch):
-    names, mkdir = [], os.mkdir
-    monkeypatch.setattr(os, "mkdir", lambda path, *more: (names.append(str(path)), mkdir(path, *more))[1])
-    for _ in range(3):
-        write(tmp_path / NAME)
-    assert len({name for name in names if f"/.{NAME}." in name}) == 3
-
-
 @pytest.mark.parametrize("write", [write_text, write_bytes, write_by_path, write_table])
 def test_written_file_has_default_permissions(write, tmp_path):
     before = os.umask(0o027)
@@ -101,6 +87,43 @@ def test_atomic_write_that_fails_keeps_the_old_file(tmp_path):
         handle.write("half")
         raise RuntimeError
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(NAME, "old")]
+
+
+def test_replaced_folder_remains_beside_the_new_one(tmp_path):
+    new, output = tmp_path / "work" / "new", tmp_path / "output"
+    for text in ("old", "new"):
+        new.mkdir(parents=True)
+        (new / "file").write_text(text)
+        replace_folder(new, output)
+        assert (output / "file").read_text() == text
+        new.parent.rename(tmp_path / f"after {text}")
+    assert not list((tmp_path / "after old").iterdir())
+    assert (tmp_path / "after new" / "old" / "file").read_text() == "old"
+
+
+def test_folder_that_cannot_be_renamed_keeps_the_old_one(tmp_path, monkeypatch):
+    new, output, rename = tmp_path / "new", tmp_path / "output", os.rename
+    for path in (new, output):
+        path.mkdir()
+        (path / "file").write_text(path.name)
+
+    def failing(source, target):
+        if source == new:
+            raise OSError("no")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with raises("OSError: no"):
+        replace_folder(new, output)
+    assert (output / "file").read_text() == "output"
+
+
+def test_removed_folder_leaves_nothing_of_an_interrupted_call(tmp_path):
+    for name in ("folder", ".deleting-folder"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    remove_folder(tmp_path / "folder")
+    assert not list(tmp_path.iterdir())
 
 
 def test_lock_at_a_planted_link_raises(tmp_path, victim):

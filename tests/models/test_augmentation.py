@@ -36,7 +36,7 @@ def features(folder, standalone, rows=ROWS):
     tokenizer = train_tokenizer([row.sentence for row in ROWS] * 2 + [*ASPECTS] * 2, 200)
     encoding = Encoding(tokenizer, ASPECTS, 64, standalone)
     write_features(folder / "rows.arrow", rows, encoding)
-    return read_features(folder / "rows.arrow", len(rows), encoding), encoding
+    return read_features(folder / "rows.arrow"), encoding
 
 
 @pytest.mark.parametrize("standalone", [True, False])

@@ -159,7 +159,11 @@ def test_train_of_several_seeds_gives_mean_and_deviation(small_data, tmp_path, c
     assert written[0]["majority"] == records[0]["majority"]
     assert written[0]["versions"]["torch"] == torch.__version__
     fails(capsys, train, "expected no seeds of an earlier run, got some. Continue that run with --resume")
-    fails(capsys, [*train, "--resume", "--epochs", "3"], "seed-1: epochs: expected 2, with which it was trained, got 3")
+    fails(
+        capsys,
+        [*train, "--resume", "--epochs", "3"],
+        "seed-1: training epochs: expected 2, as when the run started, got 3",
+    )
     assert main([*train, "--resume"]) == 0
     assert "seed-2: the run is finished; nothing is left to resume" in capsys.readouterr().out
     fails(capsys, [*train, "--seeds", "1", "1"], "seeds: expected one or several different integers, got [1, 1]")
@@ -246,7 +250,7 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     assert main([*train, "--resume"]) == 0
     assert ": the run is finished; nothing is left to resume" in capsys.readouterr().out
     assert (tmp_path / "model" / "training.json").read_bytes() == before
-    fails(capsys, [*train, "--resume", "--dev-seed", "1"], "dev_seed: expected 0, with which it was trained, got 1")
+    fails(capsys, [*train, "--resume", "--dev-seed", "1"], "data dev_seed: expected 0, as when the run started, got 1")
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "predict", "analyze"])

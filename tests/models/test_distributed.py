@@ -47,8 +47,7 @@ def test_ddp_of_two_processes_equals_one(seeds, one):
 def test_fsdp_of_two_processes_resumed_equals_one(small_data, one, tmp_path):
     """Parameters are sharded by FSDP2."""
     printed = by_two(small_data, tmp_path / "fsdp")
-    assert printed.count("rng_state_1.pth: is missing; set aside as damaged-checkpoint-6") == 1
-    assert printed.count("resuming from checkpoint-3") == 1
+    assert printed.count("resuming from checkpoint-6") == 1
     same_run(load_trained(tmp_path / "fsdp"), one)
 
 

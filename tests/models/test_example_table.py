@@ -16,7 +16,6 @@ from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, train_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.training import encoded_splits
-from qacg_models.training.run_folder import RunFolder
 from qacg_models.training.sampling import EpochSampler
 
 TASK = Task("own", ("none", "good", "bad"), ("food", "room"), has_absent=True)
@@ -116,42 +115,11 @@ def test_feature_file_equals_encode_examples(tmp_path, monkeypatch, encoding):
     monkeypatch.setattr(arrow_rows.blocks, "__defaults__", (7,))
     rows, path = examples(50), tmp_path / "rows.arrow"
     features, cut = encode_examples(rows, encoding.tokenizer, ("food", "room"), 8)
-    assert read_features(path, 50, encoding) is None
     assert write_features(path, rows, encoding) == cut
-    table = read_features(path, 50, encoding)
+    table = read_features(path)
     assert [*table] == features and table[13] == features[13]
     assert table.lengths().tolist() == [len(feature["input_ids"]) for feature in features]
     assert table.labels().tolist() == [row.label for row in rows]
-    # A file of other options or rows, or a truncated one, is not used.
-    for other in ({"contexts": None}, {"max_length": 9}, {"context_standalone": True}):
-        assert read_features(path, 50, dataclasses.replace(encoding, **other)) is None
-    assert read_features(path, 49, encoding) is None
-    path.write_bytes(path.read_bytes()[:-40])
-    assert read_features(path, 50, encoding) is None
-
-
-def test_damaged_feature_file_is_made_again(tmp_path, encoding):
-    run, printed = RunFolder(tmp_path / "model"), []
-    rows, folder = examples(50), run.path / "features-dev"
-    run.path.mkdir()
-    encoded_splits._write(run, "features-dev", rows, encoding, printed.append)
-    expected = [*read_features(folder / "rows.arrow", 50, encoding)]
-    assert len(printed) <= 1, "how many were cut"
-    file, kept = folder / "rows.arrow", (folder / "rows.arrow").read_bytes()
-    output = len(printed)
-    encoded_splits._write(run, "features-dev", rows, encoding, printed.append)
-    assert len(printed) == output, "the features are reused"
-    place = kept.index(np.array(expected[0]["input_ids"], np.int32).tobytes())
-    for damaged in (kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1 :], kept[:-9], b""):
-        file.write_bytes(damaged)
-        encoded_splits._write(run, "features-dev", rows, encoding, printed.append)
-        assert f"{file}: differs from what was written (SHA-256); encoding the rows again" in printed[output:]
-        assert [*read_features(file, 50, encoding)] == expected
-        output = len(printed)
-    file.unlink()
-    encoded_splits._write(run, "features-dev", rows, encoding, printed.append)
-    assert f"{file}: is missing; encoding the rows again" in printed[output:] and file.read_bytes() == kept
-    assert sorted(path.name for path in run.path.iterdir()) == [".writing", "features-dev"]
 
 
 def test_write_rows_is_atomic(tmp_path):

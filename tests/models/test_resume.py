@@ -1,9 +1,8 @@
-"""Resumed runs: a killed run gives the model of an uninterrupted one; damaged files are set aside, never used."""
+"""Resumed runs: a run that was killed at any moment gives the model of an uninterrupted one."""
 
 import json
 import logging
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -24,10 +23,9 @@ from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import run, run_folder, train, train_seeds
-from qacg_models.training.run_folder import RunFolder, RunState, find_damage, publish
+from qacg_models.training.run_folder import RunFolder, RunState
 from qacg_models.training.trainer import AspectTrainer
 from qacg_models.utils import atomic_files, output_lock
-from qacg_models.utils.atomic_files import remove_folder
 
 TRAINS = Path(__file__).parents[1] / "support" / "kill_and_resume.py"
 
@@ -66,15 +64,55 @@ def test_resume_after_sigkill_within_an_epoch(dataset, small_data, tmp_path, und
     assert trained.record.seconds > seconds > 0, "the time before the kill is included"
 
 
-@pytest.mark.parametrize("writer", ["_save_rng_state", "save_model"])
-@pytest.mark.full
-def test_resume_ignores_a_half_written_checkpoint(dataset, tmp_path, undisturbed, writer):
-    with interrupted(AspectTrainer, writer, 4, after=True):
+# Function, call, whether the kill is after the call, and step from which the run resumes. The run writes checkpoints at
+# steps 7, 14, 21, 28 and 30, keeps two of them, and evaluates at steps 20 and 30.
+MOMENTS = {
+    "before the first checkpoint": (AspectTrainer, "_save_checkpoint", 1, False, None),
+    "in a checkpoint, weights written": (AspectTrainer, "_save_optimizer_and_scheduler", 4, False, 21),
+    "in a checkpoint, random state written": (AspectTrainer, "_save_rng_state", 4, True, 21),
+    "checkpoint not renamed": (run_folder, "replace_folder", 4, False, 21),
+    "checkpoint renamed": (run_folder, "replace_folder", 4, True, 28),
+    "old checkpoint not deleted": (run_folder, "remove_folder", 2, False, 21),
+    "best weights not written": (AspectTrainer, "_determine_best_metric", 2, False, 28),
+    "training ended": (run, "_write_model", 1, False, 30),
+    "model written": (run, "_metrics", 1, True, 30),
+    "model not renamed": (RunFolder, "finish", 1, False, 30),
+}
+IN_DEFAULT_RUN = "in a checkpoint, random state written"
+
+
+@pytest.mark.parametrize("moment", [member(name, id=name, fast=name == IN_DEFAULT_RUN) for name in MOMENTS])
+def test_resume_after_a_kill_equals_an_undisturbed_run(dataset, tmp_path, undisturbed, moment):
+    owner, name, call, after, step = MOMENTS[moment]
+    with interrupted(owner, name, call, after=after):
         train(dataset, tmp_path / "model", OPTIONS)
-    work = tmp_path / "model.unfinished"
-    assert any((work / ".writing").iterdir())
-    assert len(RunFolder(tmp_path / "model").checkpoints()) == OPTIONS.keep_checkpoints
-    assert_same_run(train(dataset, tmp_path / "model", OPTIONS, resume=True), undisturbed)
+    if step is None:  # of a failed run without a checkpoint, nothing is left
+        assert not list(tmp_path.iterdir())
+    printed = []
+    trained = train(dataset, tmp_path / "model", OPTIONS, resume=True, say=printed.append)
+    expected = "there is no unfinished run; starting a new one" if step is None else f"resuming from checkpoint-{step}"
+    assert [line for line in printed if "resuming" in line or "starting" in line] == [expected]
+    assert_same_run(trained, undisturbed)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.full
+def test_resume_uses_the_best_weights_of_its_checkpoint(dataset, tmp_path, monkeypatch):
+    """The first evaluation is the best; the run is killed while it writes other weights over them."""
+    plain = AspectTrainer._determine_best_metric
+
+    def falling(trainer, metrics, trial):
+        name = f"eval_{trainer.args.metric_for_best_model}"
+        return plain(trainer, metrics | {name: 1 / trainer.state.global_step}, trial)
+
+    monkeypatch.setattr(AspectTrainer, "_determine_best_metric", falling)
+    options = replace(OPTIONS, eval_every=7)
+    whole = train(dataset, tmp_path / "whole", options)
+    assert whole.record.selected.step == 7
+    with interrupted(AspectTrainer, "_save_checkpoint", 4):
+        train(dataset, tmp_path / "model", options)
+    (tmp_path / "model.unfinished" / "best" / "model.safetensors").write_bytes(b"half")
+    assert_same_run(train(dataset, tmp_path / "model", options, resume=True), whole)
 
 
 def test_resume_prints_no_warning_about_the_best_checkpoint(dataset, tmp_path, caplog):
@@ -90,60 +128,39 @@ def test_resume_prints_no_warning_about_the_best_checkpoint(dataset, tmp_path, c
     assert "best checkpoint" not in caplog.text
 
 
-@pytest.mark.full
 def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp_path, monkeypatch):
-    output, work, options = tmp_path / "model", tmp_path / "model.unfinished", replace(OPTIONS, keep_checkpoints=3)
-    with interrupted(AspectTrainer, "_save_checkpoint", 5):
-        train(dataset, output, options)
-    names = {path.name for path in work.iterdir() if not path.name.startswith(".")}
-    best = {name for name in names if name.startswith("best-")}
-    kept = {"choices.json", "features-train", "features-dev"}
-    assert names - best == kept | {"checkpoint-14", "checkpoint-21", "checkpoint-28"}, "the newest are kept"
-    # The last evaluation had an equal metric and a lower loss; the run was killed before a checkpoint named it.
-    assert best == {"best-20", "best-30"}
+    output, work = tmp_path / "model", tmp_path / "model.unfinished"
+    with interrupted(AspectTrainer, "_save_checkpoint", 4):
+        train(dataset, output, OPTIONS)
+    assert {path.name for path in work.iterdir() if not path.name.startswith(".")} == {
+        "choices.json",
+        *("features-train.arrow", "features-dev.arrow", "best", "checkpoint-14", "checkpoint-21"),
+    }, "the newest checkpoints are kept"
 
     with raises("InputError: is an unfinished run. Continue it with --resume"):
-        train(dataset, output, options)
+        train(dataset, output, OPTIONS)
     with raises("InputError: training learning_rate: expected 0.003, as when the run started, got 0.1"):
-        train(dataset, output, replace(options, learning_rate=0.1), resume=True)
+        train(dataset, output, replace(OPTIONS, learning_rate=0.1), resume=True)
     changed = tmp_path / "changed"
     changed.mkdir()
     for split in ("train", "dev", "test"):
         text = (small_data / f"{split}.tsv").read_text(encoding="utf-8")
         (changed / f"{split}.tsv").write_text(text + ("\n" if split == "dev" else ""), encoding="utf-8")
     with raises("InputError: files dev: expected"):
-        train(load_data(changed), output, options, resume=True)
-    kept = (work / "choices.json").read_bytes()
-    for content, wrong in (
-        (b"{", "is not JSON ..."),
-        (b"[" * 100_000, "is not JSON ...nested too deep..."),
-        (b"[]", "expected an object, got []"),
-        (kept.replace(b'"data": {', b'"data": 3, "x": {'), "choices.data: expected an object, got 3"),
-        (kept.replace(b'"processes": 1', b'"processes": "1"'), "processes: expected an integer, got '1'"),
-    ):
-        (work / "choices.json").write_bytes(content)
-        with raises(f"InputError: choices.json: {wrong}. Start over with --overwrite"):
-            train(dataset, output, options, resume=True)
-    (work / "choices.json").write_bytes(kept.replace(b'"format": 1', b'"format": 99'))
-    with raises("InputError: choices.json: format: expected 1, got 99, of another version"):
-        train(dataset, output, options, resume=True)
-    (work / "choices.json").write_bytes(kept)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(run, "join_group", lambda: None)
-    for module in (run, output_lock):
-        monkeypatch.setattr(module, "run_on_main", lambda action: action())
-    with raises("InputError: expected 1 process, as when the run started, got 2. Resume the run without torchrun"):
-        train(dataset, output, options, resume=True)
-    monkeypatch.delenv("WORLD_SIZE")
-    (work / "choices.json").write_bytes(kept.replace(b'"processes": 1', b'"processes": 2'))
-    with raises("InputError: expected 2 processes, as when the run started, got 1. Resume the run with ... 2,"):
-        train(dataset, output, options, resume=True)
-    short = replace(options, max_steps=2)
+        train(load_data(changed), output, OPTIONS, resume=True)
+    with monkeypatch.context() as patch:
+        patch.setenv("WORLD_SIZE", "2")
+        patch.setattr(run, "join_group", lambda: None)
+        for module in (run, output_lock):
+            patch.setattr(module, "run_on_main", lambda action: action())
+        with raises("InputError: torchrun processes: expected 1, as when the run started, got 2. Use the same value"):
+            train(dataset, output, OPTIONS, resume=True)
+    (work / "choices.json").write_text('{"format": 1}')  # of an earlier version
+    with raises("InputError: choices.json: format: expected an object, got 1. Start over with --overwrite."):
+        train(dataset, output, OPTIONS, resume=True)
+    short = replace(OPTIONS, max_steps=2)
     train(dataset, output, short, overwrite=True)
     assert load_trained(output).record.steps == 2 and not work.exists()
-    printed = []
-    train(dataset, tmp_path / "other", short, resume=True, say=printed.append)
-    assert "there is no unfinished run; starting a new one" in printed
 
 
 def test_failure_before_the_first_checkpoint_leaves_nothing(dataset, tmp_path):
@@ -152,176 +169,63 @@ def test_failure_before_the_first_checkpoint_leaves_nothing(dataset, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_publish_and_remove_folder_are_atomic(tmp_path):
-    written, name = tmp_path / "written", tmp_path / "name"
-    for text in ("old", "new"):
-        written.mkdir()
-        (written / "file").write_text(text)
-        publish(written, name)
-        assert (name / "file").read_text() == text
-    remove_folder(name)
-    assert not list(tmp_path.iterdir())
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json", "best/model.safetensors"])
+def test_resume_from_an_unreadable_checkpoint_raises(dataset, tmp_path, undisturbed, name):
+    with interrupted(AspectTrainer, "_save_checkpoint", 5):
+        train(dataset, tmp_path / "model", OPTIONS)
+    newest = tmp_path / "model.unfinished" / "checkpoint-28"
+    content = (newest / name).read_bytes()
+    (newest / name).write_bytes(content[: len(content) // 2])
+    for _ in range(2):  # a failed attempt changes nothing
+        with raises(
+            f"InputError: checkpoint-28/{name}: cannot be read (...). Delete ...; --resume then continues from"
+        ):
+            train(dataset, tmp_path / "model", OPTIONS, resume=True)
+    for path in sorted(newest.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    newest.rmdir()
+    assert_same_run(train(dataset, tmp_path / "model", OPTIONS, resume=True), undisturbed)
 
 
 @pytest.mark.full
-def test_train_seeds_ignores_leftovers_of_a_kill(dataset, tmp_path):
-    output, short = tmp_path / "seeds", replace(OPTIONS, max_steps=2)
-    train_seeds(dataset, output, short, [0, 1])
-    names = sorted(path.name for path in output.iterdir())
-    (output / ".seeds.json.x1_y2z3a").mkdir()
-    (output / ".run.yaml.123").write_text("")
-    (output / ".deleting-seed-1.unfinished").mkdir()
-    (output / ".deleting-seed-1.unfinished" / "checkpoint-1").mkdir()
-    train_seeds(dataset, output, short, [0, 1], resume=True)
-    assert sorted(path.name for path in output.iterdir()) == names
+def test_train_seeds_resumes_after_a_kill_in_the_second_seed(dataset, tmp_path):
+    whole, output = tmp_path / "whole", tmp_path / "seeds"
+    train_seeds(dataset, whole, OPTIONS, [0, 1])
+    with interrupted(AspectTrainer, "_save_checkpoint", 8):  # a seed writes five checkpoints
+        train_seeds(dataset, output, OPTIONS, [0, 1])
+    assert {path.name for path in output.iterdir()} == {"seed-0", "seed-1.unfinished"}
+    finished = (output / "seed-0" / "training.json").read_bytes()
+    for name in (".seeds.json.x1_y2z3a", ".run.yaml.123", ".deleting-seed-1.unfinished"):  # left by other kills
+        (output / name).mkdir()
+    train_seeds(dataset, output, OPTIONS, [0, 1], resume=True)
+    assert (output / "seed-0" / "training.json").read_bytes() == finished
+    names = [sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")) for folder in (whole, output)]
+    assert names[0] == names[1]
+    for seed in ("seed-0", "seed-1"):
+        assert_same_run(load_trained(output / seed), load_trained(whole / seed))
+    with raises("InputError: seed-0: training epochs: expected 2, as when the run started, got 3"):
+        train_seeds(dataset, output, replace(OPTIONS, epochs=3), [0, 1], resume=True)
     (output / ".notes").write_text("somebody's own")
     with raises("InputError: expected only folders of seeds"):
-        train_seeds(dataset, output, short, [0, 1], resume=True)
-
-
-@pytest.fixture(scope="module")
-def killed(dataset, tmp_path_factory):
-    """The folder of a run that was killed; it has the checkpoints of steps 21 and 28."""
-    folder = tmp_path_factory.mktemp("killed")
-    with interrupted(AspectTrainer, "_save_checkpoint", 5):
-        train(dataset, folder / "model", OPTIONS)
-    assert [path.name for path in RunFolder(folder / "model").checkpoints()] == ["checkpoint-21", "checkpoint-28"]
-    return folder / "model.unfinished"
-
-
-@pytest.fixture
-def work(killed, tmp_path):
-    return shutil.copytree(killed, tmp_path / "model.unfinished")
-
-
-def resume(dataset, work):
-    """Resumes the run; returns what it trained and the lines it printed."""
-    printed = []
-    return train(dataset, work.with_name("model"), OPTIONS, resume=True, say=printed.append), printed
-
-
-def gone(path):
-    path.unlink()
-
-
-def emptied(path):
-    path.write_bytes(b"")
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def flipped(path):
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 64] = bytes(255 - byte for byte in content[middle : middle + 64])
-    path.write_bytes(content)
-
-
-IN_DEFAULT_RUN = ("model.safetensors", flipped)
-DAMAGES = [
-    IN_DEFAULT_RUN,
-    ("optimizer.pt", cut),
-    ("rng_state.pth", gone),
-    ("optimizer.pt", gone),
-    ("optimizer.pt", flipped),
-    ("model.safetensors", cut),
-    ("model.safetensors", gone),
-    ("trainer_state.json", cut),
-    ("scheduler.pt", emptied),
-    ("run_state.json", emptied),
-    ("digests.json", gone),
-    ("digests.json", cut),
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"), [member(*one, id=f"{one[0]}-{one[1].__name__}", fast=one == IN_DEFAULT_RUN) for one in DAMAGES]
-)
-def test_resume_skips_a_damaged_checkpoint(dataset, work, undisturbed, name, damage):
-    damage(work / "checkpoint-28" / name)
-    trained, printed = resume(dataset, work)
-    (line,) = [one for one in printed if "set aside" in one]
-    assert line.startswith(f"{work / 'checkpoint-28' / name}: ") and "as damaged-checkpoint-28" in line
-    assert "resuming from checkpoint-21" in printed
-    assert_same_run(trained, undisturbed)
+        train_seeds(dataset, output, OPTIONS, [0, 1], resume=True)
 
 
 @pytest.mark.full
-def test_resume_without_sound_checkpoint_starts_over(dataset, work, undisturbed):
-    flipped(work / "checkpoint-28" / "optimizer.pt")
-    gone(work / "checkpoint-21" / "model.safetensors")
-    trained, printed = resume(dataset, work)
-    assert [one.partition(":")[0].rpartition("/")[2] for one in printed if "set aside" in one] == [
-        "optimizer.pt",
-        "model.safetensors",
-    ]
-    assert "the unfinished run has no checkpoint; starting over" in printed
-    assert_same_run(trained, undisturbed)
-
-
-@pytest.mark.parametrize("damage", [member(gone, id="gone", fast=True), member(flipped, id="flipped", fast=False)])
-@pytest.mark.full
-def test_resume_checks_the_best_weights(dataset, work, undisturbed, damage):
-    best = json.loads((work / "checkpoint-28" / "trainer_state.json").read_text())["best_global_step"]
-    damage(work / f"best-{best}" / "model.safetensors")
-    trained, printed = resume(dataset, work)
-    lines = [one for one in printed if "set aside" in one]
-    assert str(work / f"best-{best}" / "model.safetensors") in lines[0]
-    assert not any("resuming" in one for one in printed), "both checkpoints require these weights"
-    assert_same_run(trained, undisturbed)
-
-
-@pytest.mark.full
-def test_train_does_not_publish_damaged_weights(dataset, tmp_path, monkeypatch):
-    plain = run._write_model
-
-    def damaging(started, trainer, *rest):
-        flipped(started.folder.best_weights(trainer.state.best_global_step) / "model.safetensors")
-        plain(started, trainer, *rest)
-
-    monkeypatch.setattr(run, "_write_model", damaging)
-    with raises("InputError: best-.../model.safetensors: ...Use --resume"):
-        train(dataset, tmp_path / "model", OPTIONS)
-    assert not (tmp_path / "model").exists()
-
-
-@pytest.mark.full
-def test_weights_that_a_checkpoint_names_are_kept(dataset, tmp_path, monkeypatch):
-    """The second evaluation is the best; the older checkpoint names the weights of the first."""
-    values = iter([0.1, 0.9, 0.0])
-    plain = AspectTrainer._determine_best_metric
-
-    def chosen(trainer, metrics, trial):
-        return plain(trainer, metrics | {f"eval_{trainer.args.metric_for_best_model}": next(values)}, trial)
-
-    options = replace(OPTIONS, eval_every=OPTIONS.checkpoint_every)
-    monkeypatch.setattr(AspectTrainer, "_determine_best_metric", chosen)
-    with interrupted(AspectTrainer, "_save_checkpoint", 3):
-        train(dataset, tmp_path / "model", options)
-    names = {path.name for path in (tmp_path / "model.unfinished").iterdir()}
-    assert {"checkpoint-7", "checkpoint-14", "best-7", "best-14"} <= names
-
-
-@pytest.mark.full
-def test_resume_after_a_kill_before_the_first_file(dataset, tmp_path):
-    short, work = replace(OPTIONS, max_steps=2), tmp_path / "model.unfinished"
-    for resumes in (True, False):
-        with interrupted(run_folder, "atomic_write"):
-            RunFolder(tmp_path / "model").open({"training": {}}, overwrite=False, resume=False, say=print)
-        assert work.is_dir() and not list(work.iterdir())
-        (work / ".choices.json.1").write_text("{")
-        train(dataset, tmp_path / "model", short, resume=resumes)
-        assert not work.exists()
-        shutil.rmtree(tmp_path / "model")
+@pytest.mark.parametrize("resume", [True, False])
+def test_train_after_a_kill_before_the_first_file(dataset, tmp_path, resume):
+    with interrupted(run_folder, "atomic_write"):
+        RunFolder(tmp_path / "model").open({}, overwrite=False, resume=False, say=print)
+    (tmp_path / "model.unfinished" / ".choices.json.1").mkdir()
+    train(dataset, tmp_path / "model", replace(OPTIONS, max_steps=2), resume=resume)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_resume_of_a_finished_run_prints_a_notice(small_data, tmp_path, capsys, monkeypatch):
     output = tmp_path / "model"
     flags = ["train", "--data", str(small_data), "--output", str(output), "--max-steps=2", *SMALL_FLAGS]
     with monkeypatch.context() as patch:
-        interrupt_at(patch, run_folder, "remove_folder", error=KeyboardInterrupt)
+        interrupt_at(patch, run_folder, "remove_folder", 2, error=KeyboardInterrupt)
         assert main(flags) == 130  # killed after the model was published, before the checkpoints were deleted
     assert output.is_dir() and (tmp_path / "model.unfinished").is_dir()
     weights = (output / "model.safetensors").read_bytes()
@@ -349,17 +253,6 @@ def test_published_model_follows_the_umask(dataset, tmp_path):
     assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
 
 
-def test_find_damage_checks_nested_files(tmp_path):
-    """Several processes write their shards to nested folders."""
-    written, name = tmp_path / "written", tmp_path / "name"
-    (written / "optimizer_0").mkdir(parents=True)
-    (written / "optimizer_0" / "__1_0.distcp").write_bytes(bytes(500))
-    publish(written, name)
-    assert find_damage(name) is None
-    flipped(name / "optimizer_0" / "__1_0.distcp")
-    assert str(find_damage(name)).startswith(f"{name / 'optimizer_0' / '__1_0.distcp'}: differs from what was written")
-
-
 @pytest.mark.parametrize(
     ("processes", "rows", "ending"),
     [
@@ -379,6 +272,42 @@ def test_train_out_of_memory_prints_advice(dataset, tmp_path, monkeypatch, proce
     with pytest.raises(InputError) as caught:
         train(dataset, tmp_path / "model", replace(OPTIONS, batch_size=rows))
     assert str(caught.value).endswith(ending)
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", ".git", ""])
+def test_run_folder_of_someone_else_is_kept(tmp_path, name):
+    path = tmp_path / "model.unfinished" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("text")
+    with raises("InputError: model.unfinished: expected no folder or an unfinished run, got another folder"):
+        RunFolder(tmp_path / "model").open({}, overwrite=True, resume=False, say=print)
+    assert path.read_text() == "text"
+
+
+def write_file(folder, text):
+    folder.mkdir(parents=True)
+    (folder / "file").write_text(text)
+
+
+def test_finish_interrupted_between_renames_keeps_the_old_model(tmp_path):
+    folder = RunFolder(tmp_path / "model")
+    write_file(folder.output, "old")
+    write_file(folder.best, "new")
+    with interrupted(atomic_files.os, "rename", 2):
+        folder.finish()
+    assert (folder.output / "file").read_text() == "old"
+
+
+def test_finish_if_done_after_a_kill_publishes_the_new_model(tmp_path):
+    folder = RunFolder(tmp_path / "model")
+    write_file(folder.path / atomic_files.OLD, "old")
+    write_file(folder.best, "new")
+    folder.finish_if_done()
+    assert not folder.output.exists(), "the model is incomplete without the mark"
+    (folder.path / run_folder.DONE).touch()
+    folder.finish_if_done()
+    assert (folder.output / "file").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_run_folder_keeps_a_model_that_was_not_put_back(tmp_path):

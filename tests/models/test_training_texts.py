@@ -33,7 +33,7 @@ def test_training_texts_above_the_limit_examine_a_sample(tmp_path, monkeypatch):
     assert count_training_texts(tmp_path, [f"new {text}" for text in TEXTS]).found == 0
 
 
-@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[::-1], lambda content: b""])
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: b""])
 def test_training_texts_damaged_file_raises(tmp_path, damage):
     write_training_texts(tmp_path, TEXTS)
     path = tmp_path / TEXTS_NAME

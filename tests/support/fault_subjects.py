@@ -37,7 +37,7 @@ class Subject:
         command: arguments of qacg, without the output.
         output: name of the output in the working folder.
         unfinished: name of the folder or file of an unfinished run, in the working folder.
-        only_killed: whether to skip trials with full disks and damaged files; no prediction has damaged files.
+        only_killed: whether to skip trials with full disks.
         expected: `contents` of the undisturbed run.
         seconds: duration of the undisturbed run.
     """

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from fault_subjects import Subject
 from forked_commands import Outcome, run, run_with_little_room
-from qacg_models.training.run_folder import RunFolder
 
 MOST_KILLS = 3
 ALREADY_THERE = "which exists. Set --overwrite to replace it."
@@ -105,7 +104,7 @@ class Trials:
         """A random limit in bytes: on all files if the disk is mounted, else on a single file."""
         files = [path for path in (self.folder / subject.name).rglob("*") if path.is_file()]
         sizes = [path.stat().st_size for path in files]
-        # A training run keeps two checkpoints and the best weights, each with an optimizer state of twice the size.
+        # A training run keeps three checkpoints for a moment, each with the best weights and the optimizer's state.
         most = (10 if subject.trains else 1) * sum(sizes) if mounts else 2 * max(sizes)
         return self.random.randint(1, most)
 
@@ -114,23 +113,6 @@ class Trials:
         place = self.place()
         shutil.copytree(unfinished, place / unfinished.name)
         self.report.take("resumed", subject.name, self.end(subject, place)[1], place.parent)
-
-    def damage(self, subject: Subject, unfinished: Path, file: Path, way: str) -> None:
-        """A trial that damages one file of an unfinished run and resumes the run."""
-        place = self.place()
-        work = shutil.copytree(unfinished, place / unfinished.name)
-        path = work / file
-        WAYS[way](path, self.random)
-        outcome, wrong = self.end(subject, place)
-        notices = (" set aside as ", "encoding the rows again")
-        reported = [line for line in outcome.out.splitlines() if any(notice in line for notice in notices)]
-        # If the file of digests is damaged, the error names its folder.
-        named = path.parent if path.name == "digests.json" else path
-        noticed = any(line.startswith(str(named)) for line in reported)
-        if wrong is None and not noticed:
-            wrong = "the damaged file was not named"
-        self.report.counts["noticed"] += noticed
-        self.report.take("damaged", f"{subject.name}, {file} {way}", wrong, place.parent)
 
     def died(self, subject: Subject) -> Path:
         """Starts a training that kills itself after several checkpoints; returns the unfinished run's folder."""
@@ -177,20 +159,6 @@ def complaint(subject: Subject, outcome: Outcome, place: Path) -> str | None:
     return None
 
 
-def cut(path: Path, generator: random.Random) -> None:
-    os.truncate(path, generator.randrange(path.stat().st_size))
-
-
-def flip(path: Path, generator: random.Random) -> None:
-    content = bytearray(path.read_bytes())
-    for place in generator.sample(range(len(content)), min(len(content), generator.choice((1, 1, 8, 64)))):
-        content[place] ^= 0xFF
-    path.write_bytes(content)
-
-
-WAYS = {"missing": lambda path, _: path.unlink(), "cut": cut, "flipped": flip}
-
-
 def dying_late() -> None:
     """Makes this process's training kill itself at its fifth checkpoint."""
     from qacg_models.training.trainer import AspectTrainer
@@ -204,14 +172,3 @@ def dying_late() -> None:
         plain(trainer, model, trial)
 
     AspectTrainer._save_checkpoint = dying
-
-
-def damageable(unfinished: Path) -> list[Path]:
-    """Relative paths of files to damage: the newest checkpoint's, its best weights and features."""
-    folder = RunFolder(unfinished.with_suffix(""))
-    newest = folder.checkpoints()[-1:]
-    # Better weights may have been written after the checkpoint; they are not used.
-    folders = [*newest, *(best for path in newest if (best := folder.best_weights_of(path)))]
-    folders += unfinished.glob("features-*")
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return sorted(path.relative_to(unfinished) for path in files if path.name != "README.md")

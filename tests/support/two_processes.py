@@ -1,10 +1,8 @@
 """The program that test_distributed.py runs under torchrun: `two_processes.py DATA OUTPUT`.
 
-The name of OUTPUT is ddp or fsdp. The DDP run trains two seeds. The FSDP2 run fails at its last step. Then a file
-of the second process is deleted from the newest checkpoint, and the run resumes from the older one.
+The name of OUTPUT is ddp or fsdp. The DDP run trains two seeds. The FSDP2 run fails at its last step, and is resumed.
 """
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +26,7 @@ OPTIONS = TrainingOptions(
 
 
 def train_and_fail(dataset, output, options):
-    """Trains a run that fails at its last step, and deletes a file of the second process from its newest checkpoint."""
+    """Trains a run that fails at its last step, and checks that its newest checkpoint has files of both processes."""
     plain = AspectTrainer._determine_best_metric
 
     def failing(trainer, metrics, trial):
@@ -43,10 +41,7 @@ def train_and_fail(dataset, output, options):
         assert "disk" in str(error)
     if is_main():
         checkpoint = output.with_name(f"{output.name}.unfinished") / "checkpoint-6"
-        listed = set(json.loads((checkpoint / "digests.json").read_text()))
-        files = {path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()}
-        assert listed == files - {"digests.json"} and {"rng_state_0.pth", "rng_state_1.pth"} <= listed
-        (checkpoint / "rng_state_1.pth").unlink()
+        assert {"rng_state_0.pth", "rng_state_1.pth"} <= {path.name for path in checkpoint.iterdir()}
     AspectTrainer._determine_best_metric = plain
 
 

@@ -278,6 +278,11 @@ def file_digest(*paths: Path) -> str:
     return digest.hexdigest()
 
 
+def file_digests(dataset: Dataset) -> dict[str, str]:
+    """Returns the SHA-256 of the files of each split."""
+    return {split: file_digest(*files) for split, files in dataset.files.items()}
+
+
 def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], Format]:
     """Returns the folder or files as paths, and their common format."""
     given = [path] if isinstance(path, str | Path) else path

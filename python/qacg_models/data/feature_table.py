@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from qacg_models.data.example import Example
-
-FORMAT = 1
 
 
 class FeatureTable(ArrowRows):
@@ -67,20 +63,6 @@ class Encoding:
     max_length: int
     context_standalone: bool = False
 
-    def digest(self, rows: int) -> bytes:
-        """Returns a digest of the arguments, the number of rows and the version of the file format."""
-        # The first call of the tokenizer sets truncation and padding, so they must not change the digest.
-        tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
-        choices = [
-            FORMAT,
-            tokenizer,
-            self.contexts,
-            self.max_length,
-            self.context_standalone,
-            rows,
-        ]
-        return hashlib.sha256(json.dumps(choices).encode()).hexdigest().encode()
-
 
 def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> int:
     """Encodes labelled rows, and writes their features to a file atomically.
@@ -96,7 +78,7 @@ def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> i
     Raises:
         InputError: the context of a row is unknown, `max_length` is too small, or the file cannot be written.
     """
-    schema, cut = _schema(encoding.contexts is not None, encoding.digest(len(rows))), 0
+    schema, cut = _schema(encoding.contexts is not None), 0
 
     def batches() -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -113,29 +95,18 @@ def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> i
     return cut
 
 
-def read_features(path: Path, rows: int, encoding: Encoding) -> FeatureTable | None:
+def read_features(path: Path) -> FeatureTable:
     """Returns memory-mapped features of a file that `write_features` wrote.
 
-    The content of the rows is not compared, only their number. If the data may have changed, write to another path.
-
-    Args:
-        path: the file.
-        rows: expected number of rows.
-        encoding: expected encoding of the rows.
-
-    Returns:
-        The features; None if the file cannot be read, or has another encoding or number of rows.
+    Raises:
+        OSError: the file cannot be read.
     """
-    try:
-        found, metadata = map_rows(path)
-    except (OSError, ValueError):
-        return None
-    return FeatureTable(found) if metadata.get(b"made_of") == encoding.digest(rows) else None
+    return FeatureTable(map_rows(path)[0])
 
 
-def _schema(with_contexts: bool, made_of: bytes) -> pa.Schema:
+def _schema(with_contexts: bool) -> pa.Schema:
     import pyarrow as pa
 
     tokens = [("input_ids", pa.list_(pa.int32())), ("token_type_ids", pa.list_(pa.int8()))]
     numbers = [("labels", pa.int32())] + ([("context_ids", pa.int32())] if with_contexts else [])
-    return pa.schema(tokens + numbers, metadata={b"made_of": made_of})
+    return pa.schema(tokens + numbers)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from qacg_models.data.example import text_digest
@@ -81,7 +80,7 @@ def count_training_texts(folder: Path, texts: Iterable[str]) -> TrainingTexts | 
     except OSError as error:
         raise ModelFolderError(f"{path}: cannot be read ({error.strerror or error})") from None
     stored = [content[start : start + _BYTES] for start in range(0, len(content), _BYTES)]
-    if not stored or len(content) % _BYTES or any(a >= b for a, b in pairwise(stored)):
+    if not stored or len(content) % _BYTES:
         raise ModelFolderError(f"{path}: is damaged; delete it, or train the model again")
     asked = _hashes(texts)
     examined = asked if len(stored) < MOST else {one for one in asked if one <= stored[-1]}

@@ -1,4 +1,4 @@
-"""The encoded rows of a run, stored in the run folder so that a resumed run does not encode the rows again."""
+"""The encoded rows of a run, memory-mapped from files in the run folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from qacg_models.data.example import text_fraction
 from qacg_models.data.feature_table import Encoding, FeatureTable, read_features, write_features
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.training.run_folder import RunFolder, find_damage
-from qacg_models.utils.atomic_files import remove_folder
+from qacg_models.training.run_folder import RunFolder
 from qacg_models.utils.cells import counted
 from qacg_models.utils.distributed import run_on_main
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 # The accuracy of 20,000 rows has a standard error of at most 0.35 points; more rows would only take longer.
 MAX_EVALUATED = 20_000
-ROWS_NAME = "rows.arrow"
 
 
 class EncodedSplits(NamedTuple):
@@ -50,7 +48,7 @@ def encode_splits(
     config: EncoderConfig,
     say: Callable[[str], None],
 ) -> EncodedSplits:
-    """Encodes train and the split that selects checkpoints, or reads their encoded rows from the run folder.
+    """Encodes train and the split that selects checkpoints.
 
     Args:
         folder: folder of the run.
@@ -68,14 +66,17 @@ def encode_splits(
     encoding = Encoding(tokenizer, getattr(config, "contexts", None), options.max_length, options.context_standalone)
 
     def encode(name: str, rows: Sequence[Example]) -> FeatureTable:
-        path = folder.path / f"features-{name}"
-        run_on_main(lambda: _write(folder, path.name, rows, encoding, say))
-        table = read_features(path / ROWS_NAME, len(rows), encoding)
-        if table is None:
+        path = folder.path / f"features-{name}.arrow"
+        cut = run_on_main(lambda: write_features(path, rows, encoding))
+        if cut:
+            total = counted(len(rows), "row")
+            say(f"truncated to {encoding.max_length} tokens: {cut:,} of {total} of {name} (--max-length)")
+        try:
+            return read_features(path)
+        except FileNotFoundError:
             raise InputError(
-                f"{path}: expected the files of the main process, got none. Use a disk that all processes share."
-            )
-        return table
+                f"{path}: expected the file of the main process, got none. Use a disk that all processes share."
+            ) from None
 
     rows = evaluation_sample(dataset.splits[split], MAX_EVALUATED, options.seed)
     if len(rows) < len(dataset.splits[split]):
@@ -87,27 +88,6 @@ def encode_splits(
     order = by_length(features.lengths().tolist())
     features, rows = [*features], [*rows]
     return EncodedSplits(train, [features[index] for index in order], [rows[index] for index in order])
-
-
-def _write(
-    folder: RunFolder, name: str, rows: Sequence[Example], encoding: Encoding, say: Callable[[str], None]
-) -> None:
-    """Writes the features of rows, unless the run folder already has undamaged features of these rows."""
-    path = folder.path / name
-    if path.exists():
-        damage = find_damage(path)
-        if damage is None and read_features(path / ROWS_NAME, len(rows), encoding) is not None:
-            return
-        if damage is not None:
-            say(f"{damage}; encoding the rows again")
-        remove_folder(path)
-    with folder.new_folder(name) as writing:
-        remove_folder(writing)
-        writing.mkdir(parents=True)
-        cut = write_features(writing / ROWS_NAME, rows, encoding)
-    if cut:
-        total, split = counted(len(rows), "row"), name.removeprefix("features-")
-        say(f"truncated to {encoding.max_length} tokens: {cut:,} of {total} of {split} (--max-length)")
 
 
 def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequence[Example]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.data import Dataset, file_digest, label_shares
+from qacg_models.data import Dataset, file_digests, label_shares
 from qacg_models.data.collators import batch_maker, padding_share
 from qacg_models.data.example_table import distinct
 from qacg_models.errors import InputError
@@ -30,7 +29,7 @@ from qacg_models.training.choose_temperatures import SPLIT, calibrate
 from qacg_models.training.encoded_splits import EncodedSplits, encode_splits
 from qacg_models.training.model_setup import begin_model, begin_tokenizer
 from qacg_models.training.resolve_options import choose_start, resolve_options
-from qacg_models.training.run_folder import DIGESTS_NAME, MODEL, RunFolder, check_output, find_damage
+from qacg_models.training.run_folder import RunFolder, check_output, run_choices
 from qacg_models.utils.atomic_files import explain_write_errors
 from qacg_models.utils.cells import counted
 from qacg_models.utils.devices import cpu_threads, is_out_of_memory, local_device
@@ -164,15 +163,14 @@ class _Run:
 def _open_folder(run: _Run, overwrite: bool, resume: bool) -> Path | None:
     """Opens the run folder, and returns the checkpoint to resume from; None to start at the first step."""
     check_output(run.folder.output, overwrite)
-    digests = {split: file_digest(*files) for split, files in run.dataset.files.items()}
-    training = asdict(run.options)
-    del training["minutes"]  # a resumed run may have another time limit, which only decides when training ends
-    choices = {"training": training, "data": asdict(run.dataset.options), "files": digests}
+    choices = run_choices(run.options, run.dataset.options, file_digests(run.dataset))
+    # Another number of processes means other batches, another order and other random numbers.
+    choices["torchrun"] = {"processes": world_size()}
     return run.folder.open(choices, overwrite=overwrite, resume=resume, say=run.say)
 
 
 def _train(run: _Run, checkpoint: Path | None) -> None:
-    """Trains, and writes the best model to `model` in the run folder, with a record that lacks the metrics."""
+    """Trains, and completes the best weights to a model in the run folder, with a record that lacks the metrics."""
     from transformers import set_seed
 
     from qacg_models.training.callbacks import StepBar
@@ -302,24 +300,17 @@ def _write_model(
     padding: float,
     made_with: dict[str, object],
 ) -> None:
-    """Writes the best weights, the tokenizer, run.yaml and the record to `model` in the run folder."""
+    """Writes the tokenizer, run.yaml and the record beside the best weights in the run folder."""
     seconds, task = trainer.seconds(), run.dataset.task
     if trainer.state.best_global_step is None:
         raise InputError(
             f"{run.split}: expected rows on which {task.selection} is defined, to select a checkpoint, got no such"
             f" rows. Add rows with other labels to {run.split}."
         )
-    best, model = run.folder.best_weights(trainer.state.best_global_step), run.folder.path / MODEL
-    if damage := find_damage(best):
-        raise InputError(f"{damage}. Use --resume, which continues from an older checkpoint.")
-    shutil.rmtree(model, ignore_errors=True)
+    model = run.folder.best
     with explain_write_errors(run.folder.path):
-        model.mkdir()
-        for path in best.iterdir():
-            if path.name not in ("training_args.bin", DIGESTS_NAME):
-                shutil.copyfile(path, model / path.name)
-        # Encoding sets the tokenizer's truncation and padding. A run that resumes does not encode, so without the reset
-        # its tokenizer.json would differ.
+        (model / "training_args.bin").unlink()  # the Trainer's
+        # Encoding sets the tokenizer's truncation and padding, which no model needs.
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(model)
@@ -335,7 +326,7 @@ def _record(
     """Returns the record of a training, without metrics."""
     from qacg_models.training.callbacks import collapsed_steps, evaluations
 
-    dataset, state = run.dataset, trainer.state
+    dataset, state, digests = run.dataset, trainer.state, file_digests(run.dataset)
     return TrainingRecord(
         task=dataset.task,
         targets=dataset.targets,
@@ -346,7 +337,7 @@ def _record(
         collapsed_steps=tuple(collapsed_steps(state.log_history)),
         label_shares=tuple(label_shares(dataset.splits["train"], dataset.task)),
         overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
-        data={name: SplitFile(len(rows), file_digest(*dataset.files[name])) for name, rows in dataset.splits.items()},
+        data={name: SplitFile(len(rows), digests[name]) for name, rows in dataset.splits.items()},
         warnings=dataset.warnings,
         padding=padding,
         steps=state.global_step,
@@ -366,7 +357,7 @@ def _record(
 
 def _finish(run: _Run) -> None:
     """Adds temperatures, metrics and the model card to the model in the run folder, and renames it to the output."""
-    model = run.folder.path / MODEL
+    model = run.folder.best
     trained = load_trained(model, device=local_device())
     # Metrics are those of the files on the disk, not of the model in memory.
     logits = {split: trained.logits(rows) for split, rows in run.dataset.splits.items() if split != "train"}

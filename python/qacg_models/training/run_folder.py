@@ -1,54 +1,43 @@
-"""The folder of an unfinished run, OUTPUT.unfinished, whose content survives a crash.
+"""The folder of an unfinished run, OUTPUT.unfinished, from which a killed run resumes.
 
-`RunFolder.new_folder` creates a folder in OUTPUT.unfinished in three steps:
-
-1. Write: files are written to `.writing/NAME`, which nothing reads.
-2. Record: `digests.json` stores the SHA-256 of every file, and all files are flushed to the disk.
-3. Rename: `.writing/NAME` becomes `NAME`. So a folder with its final name is complete, even if the process is killed.
-
-A resumed run compares the files with their digests before it uses a folder. `RunFolder.finish` renames the complete
-model to OUTPUT and deletes the rest.
+A checkpoint is written to `.writing`, flushed to the disk, and renamed. So a checkpoint with its final name is whole,
+and it contains all that a resumed run reads.
 
 | path | content |
 |---|---|
 | `choices.json` | number of processes, options without the time limit, data digests; must not change on resuming |
-| `features-SPLIT/` | encoded rows |
-| `checkpoint-STEP/` | state of the Trainer, `run_state.json`, and with the schedule steady the average of the weights |
-| `best-STEP/` | weights of the best evaluation so far; each checkpoint refers to those that were best at its step |
-| `damaged-NAME/` | a folder with a damaged or missing file, or a checkpoint that refers to damaged or missing weights |
-| `model/` | the model, once training has ended |
-| `done` | marks `model/` as complete |
+| `features-SPLIT.arrow` | encoded rows |
+| `best/` | weights of the best evaluation so far; becomes the model when training has ended |
+| `checkpoint-STEP/` | state of the Trainer, `run_state.json`, `best/`, and the average of the weights if steady |
+| `done` | marks `best/` as the complete model |
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from transformers.trainer import TRAINER_STATE_NAME
+from safetensors import SafetensorError, safe_open
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from qacg_models.data import file_digest
+from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
+from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME
 from qacg_models.utils.atomic_files import OLD, atomic_write, explain_write_errors, remove_folder, replace_folder
-from qacg_models.utils.distributed import is_main, world_size
-from qacg_models.utils.json_fields import convert_json, read_json_as
+from qacg_models.utils.distributed import is_main
+from qacg_models.utils.json_fields import read_json_as
 from qacg_models.utils.output_lock import unfinished_path
 
 CHOICES_NAME = "choices.json"
-CHOICES_FORMAT = 1
-DIGESTS_NAME = "digests.json"
 STATE_NAME = "run_state.json"
 WRITING = ".writing"
 BEST = "best"
-DAMAGED = "damaged-"
-MODEL = "model"
 DONE = "done"
 
 Say = Callable[[str], None]
@@ -77,17 +66,6 @@ class RunState:
 
 
 @dataclass(frozen=True)
-class Damage:
-    """The path of a file or folder that is missing, unreadable or different from what was written, and the reason."""
-
-    path: Path
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
-
-
-@dataclass(frozen=True)
 class RunFolder:
     """The folder OUTPUT.unfinished of a run that trains the model folder `output`.
 
@@ -102,167 +80,127 @@ class RunFolder:
         """The path OUTPUT.unfinished."""
         return unfinished_path(self.output)
 
+    @property
+    def best(self) -> Path:
+        """The path of the weights of the best evaluation so far."""
+        return self.path / BEST
+
+    @property
+    def writing(self) -> Path:
+        """The path of the folder in which a checkpoint is written before it gets its final name."""
+        return self.path / WRITING
+
     def open(self, choices: dict, *, overwrite: bool, resume: bool, say: Say) -> Path | None:
         """Creates the folder and writes choices.json, or opens the folder of an interrupted run.
 
         Args:
-            choices: all options and data digests on which the result depends: dictionaries of JSON values, by group.
+            choices: all on which the result depends, from `run_choices`.
             overwrite: replace an unfinished run.
             resume: continue an unfinished run.
             say: called with each log line.
 
         Returns:
-            The checkpoint to resume from; None to start at the first step.
+            The checkpoint to resume from, the newest one; None to start at the first step.
 
         Raises:
-            InputError: there is an unfinished run and neither flag is given; the run to resume has other choices,
-                another number of processes, an unreadable choices.json or an unreadable state of the Trainer; the
-                folder is not that of a run; or choices.json cannot be written.
-            OSError: the folder cannot be created, or a folder to replace or set aside cannot be renamed or deleted.
+            InputError: there is an unfinished run and neither flag is given; the run to resume has other choices; its
+                choices.json or its newest checkpoint cannot be read; the folder is not that of a run; or a file cannot
+                be written.
+            OSError: the folder cannot be created, renamed or deleted.
         """
-        choices = as_json(choices)
-        exists = self.path.exists() and not self._is_empty_start()
-        if exists and not (self.path / CHOICES_NAME).is_file():
+        exists = (self.path / CHOICES_NAME).is_file()
+        # A run that is killed before it writes choices.json leaves at most a temporary folder.
+        others = [path for path in self.path.glob("*") if not path.name.startswith(f".{CHOICES_NAME}.")]
+        if not exists and (others or self.path.is_file()):
             raise InputError(
                 f"{self.path}: expected no folder or an unfinished run, got another folder. Move that folder away."
             )
         if exists and resume:
-            (self.path / DONE).unlink(missing_ok=True)
-            self._check_choices(choices)
-            checkpoint = self.newest_checkpoint(say)
-            say(
-                f"resuming from {checkpoint.name}"
-                if checkpoint
-                else "the unfinished run has no checkpoint; starting over"
-            )
-            return checkpoint
+            try:
+                before = read_json_as(dict[str, dict[str, object]], self.path / CHOICES_NAME)
+            except InputError as error:  # such as a file of an earlier version
+                raise InputError(f"{error}. Start over with --overwrite.") from None
+            check_choices(self.path, before, choices)
+            return self._newest(say)
         if exists and not overwrite:
             raise InputError(
                 f"{self.path}: is an unfinished run. Continue it with --resume, or start over with --overwrite."
             )
         if resume:
             say("there is no unfinished run; starting a new one")
-        if self.path.exists():
-            remove_folder(self.path)
+        remove_folder(self.path)
         self.path.mkdir(parents=True)
         with atomic_write(self.path / CHOICES_NAME) as handle:
-            content = {"format": CHOICES_FORMAT, "processes": world_size(), **choices}
-            handle.write(json.dumps(content, indent=1) + "\n")
+            handle.write(json.dumps(choices, indent=1) + "\n")
         return None
 
-    @contextmanager
-    def new_folder(self, name: str) -> Iterator[Path]:
-        """Yields the path of a new folder, and publishes the folder as `name` when the block ends.
+    def _newest(self, say: Say) -> Path | None:
+        """Returns the newest checkpoint, whose best weights become those of the run; None if there is none."""
+        (self.path / DONE).unlink(missing_ok=True)
+        for name in (self.writing, self.best):  # of the interrupted run, perhaps incomplete
+            shutil.rmtree(name, ignore_errors=True)
+        if not (found := self.checkpoints()):
+            say("the unfinished run has no checkpoint; starting over")
+            return None
+        check_readable(found[-1])
+        with explain_write_errors(self.path):
+            _copy_files(found[-1] / BEST, self.best)
+        say(f"resuming from {found[-1].name}")
+        return found[-1]
 
-        The folder does not exist yet: the block creates it, with its parents. An existing folder `name` is replaced.
+    @contextmanager
+    def new_checkpoint(self, step: int, keep: int) -> Iterator[Path]:
+        """Yields the path of a checkpoint in `writing`. When the block ends, the checkpoint gets its final name.
 
         Several processes can write. All of them enter the block, and must wait for one another before its end. The main
-        process publishes the folder. If a write fails, the files are deleted, which frees space on a full disk.
+        process adds the best weights and renames the folder. If a write fails, the files are deleted, which frees space
+        on a full disk.
+
+        Args:
+            step: training step of the checkpoint.
+            keep: number of newest checkpoints to keep, at least 1; older ones are deleted.
 
         Raises:
             InputError: a file cannot be written.
         """
-        writing = self.path / WRITING
+        name = f"{PREFIX_CHECKPOINT_DIR}-{step}"
         try:
-            with explain_write_errors(writing):
-                yield writing / name
+            with explain_write_errors(self.path):
+                yield self.writing / name
                 if is_main():
-                    publish(writing / name, self.path / name)
+                    _copy_files(self.best, self.writing / name / BEST)
+                    replace_folder(self.writing / name, self.path / name)
         except InputError:
-            shutil.rmtree(writing, ignore_errors=True)
+            shutil.rmtree(self.writing, ignore_errors=True)
             raise
-
-    def checkpoint(self, step: int) -> Path:
-        """Returns the path of the checkpoint of a step."""
-        return self.path / f"{PREFIX_CHECKPOINT_DIR}-{step}"
+        if is_main():
+            shutil.rmtree(self.writing)
+            for old in self.checkpoints()[:-keep]:
+                remove_folder(old)
 
     def checkpoints(self) -> list[Path]:
         """Returns the checkpoints, oldest first."""
         found = [path for path in self.path.glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.is_dir()]
         return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
-    def best_weights(self, step: int) -> Path:
-        """Returns the path at which the weights of `step` are stored if they are the best so far; it need not exist."""
-        return self.path / f"{BEST}-{step}"
-
-    def best_weights_of(self, checkpoint: Path) -> Path | None:
-        """Returns the path of the weights that were best when a checkpoint was written; None if there were none.
-
-        Raises:
-            InputError: the Trainer's state in the checkpoint cannot be read.
-        """
-        path = checkpoint / TRAINER_STATE_NAME
-        step = read_json_as(dict[str, object], path).get("best_global_step")
-        step = convert_json(int | None, step, f"{path}: best_global_step")
-        return None if step is None else self.best_weights(step)
-
-    def newest_checkpoint(self, say: Say) -> Path | None:
-        """Returns the newest checkpoint that is undamaged; None if there is none.
-
-        The weights to which the checkpoint refers (`best_weights_of`) must be undamaged too. Newer checkpoints, and
-        damaged weights, are renamed to damaged-NAME. Files of an interrupted write are deleted.
-
-        Args:
-            say: called with a log line for each renamed folder.
-
-        Raises:
-            InputError: the Trainer's state in a checkpoint matches its digest, but cannot be read.
-            OSError: a folder cannot be renamed.
-        """
-        shutil.rmtree(self.path / WRITING, ignore_errors=True)
-        for checkpoint in reversed(self.checkpoints()):
-            damage = find_damage(checkpoint)
-            best = None if damage else self.best_weights_of(checkpoint)
-            if best is not None and (damage := find_damage(best)) is not None and best.exists():
-                _set_aside(best, damage, say)
-                damage = Damage(best, f"is damaged, and {checkpoint.name} requires it")
-            if damage is None:
-                return checkpoint
-            _set_aside(checkpoint, damage, say)
-        return None
-
-    def delete_old(self, keep: int, best_step: int | None) -> None:
-        """Deletes old checkpoints and weights.
-
-        Kept are the newest `keep` checkpoints, the weights to which each of them refers (`best_weights_of`), and the
-        weights of `best_step`.
-
-        Args:
-            keep: number of checkpoints to keep, at least 1.
-            best_step: step of the best weights so far; None before the first evaluation.
-
-        Raises:
-            InputError: the Trainer's state in a kept checkpoint cannot be read.
-            OSError: a folder cannot be renamed or deleted.
-        """
-        for old in self.checkpoints()[:-keep]:
-            remove_folder(old)
-        needed = {self.best_weights_of(path) for path in self.checkpoints()}
-        needed |= {None if best_step is None else self.best_weights(best_step)}
-        for old in self.path.glob(f"{BEST}-*"):
-            if old not in needed:
-                remove_folder(old)
-
     def finish(self) -> None:
-        """Renames the complete model to the output, and deletes the folder OUTPUT.unfinished.
+        """Renames the complete model in `best` to the output, and deletes the folder OUTPUT.unfinished.
 
         After an interrupted call, this method can be called again.
 
         Raises:
             OSError: a folder cannot be renamed or deleted, or the file `done` cannot be written.
-            InputError: the previous output cannot be restored; the message has the path of its content.
         """
         (self.path / DONE).touch()
-        if (self.path / MODEL).exists():
-            replace_folder(self.path / MODEL, self.output)
+        if self.best.exists():
+            replace_folder(self.best, self.output)
         remove_folder(self.path)
 
     def finish_if_done(self) -> None:
         """Completes `finish`, or the deletion of the folder, if a run was killed during either; else does nothing.
 
         Raises:
-            OSError: a folder cannot be renamed or deleted, or the file `done` cannot be written.
-            InputError: the previous output cannot be restored; the message has the path of its content.
+            OSError: a folder cannot be renamed or deleted.
         """
         if (self.path / DONE).is_file():
             self.finish()
@@ -270,7 +208,7 @@ class RunFolder:
             remove_folder(self.path)  # the deletion may have been interrupted
 
     def leave(self, say: Say) -> None:
-        """Deletes the folder after a failure, unless it has a checkpoint, a damaged folder or the previous model.
+        """Deletes the folder after a failure, unless it has a checkpoint or the previous model.
 
         Args:
             say: called with the name of the newest checkpoint, if there is one.
@@ -278,45 +216,54 @@ class RunFolder:
         found = self.checkpoints()
         if found:
             say(f"{self.path} still has {found[-1].name}; --resume continues from it")
-        elif not any(self.path.glob(f"{DAMAGED}*")) and not (self.path / OLD).exists():
+        elif not (self.path / OLD).exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
-    def _is_empty_start(self) -> bool:
-        """Returns whether the folder is that of a run that was killed before it wrote `choices.json`."""
-        return self.path.is_dir() and all(path.name.startswith(f".{CHOICES_NAME}.") for path in self.path.iterdir())
 
-    def _check_choices(self, choices: dict) -> None:
-        """Raises InputError unless choices.json has the same choices and number of processes."""
-        path = self.path / CHOICES_NAME
+def run_choices(options: TrainingOptions, data_options: DataOptions, digests: Mapping[str, str]) -> dict:
+    """Returns all on which the weights depend except the number of processes, as a JSON file would store it.
+
+    Args:
+        options: options of training, from `resolve_options`. The time limit is left out, because it only decides when
+            training ends.
+        data_options: options of the data.
+        digests: SHA-256 of the files of each split.
+    """
+    training = asdict(options)
+    del training["minutes"]
+    return json.loads(json.dumps({"training": training, "data": asdict(data_options), "files": {**digests}}))
+
+
+def check_choices(folder: Path, before: dict, now: dict) -> None:
+    """Raises InputError, which names `folder` and the first difference, unless both choices are equal."""
+    for part in sorted(before.keys() | now.keys()):
+        was, given = before.get(part, {}), now.get(part, {})
+        for name in sorted(was.keys() | given.keys()):
+            if was.get(name) != given.get(name):
+                raise InputError(
+                    f"{folder}: {part} {name}: expected {was.get(name)!r}, as when the run started, got"
+                    f" {given.get(name)!r}. Use the same value, or start over with --overwrite."
+                )
+
+
+def check_readable(checkpoint: Path) -> None:
+    """Raises InputError if the container of a file in a checkpoint is damaged: JSON, safetensors, or torch's archive.
+
+    Values are not checked. A checkpoint is whole when it gets its name, so such damage came later.
+    """
+    for path in sorted(path for path in checkpoint.rglob("*") if path.is_file()):
         try:
-            content = read_json_as(dict[str, object], path)
-            written = convert_json(int, content.pop("format", None), f"{path}: format")
-            if written != CHOICES_FORMAT:
-                raise InputError(f"{path}: format: expected {CHOICES_FORMAT}, got {written}, of another version")
-            processes = convert_json(int, content.pop("processes", None), f"{path}: processes")
-            before = convert_json(dict[str, dict[str, object]], content, f"{path}: choices")
-        except InputError as error:
-            raise InputError(f"{error}. Start over with --overwrite.") from None
-        # Another number of processes means other batches, another order and other random numbers.
-        if processes != world_size():
-            how = "without torchrun" if processes == 1 else f"with torchrun --nproc-per-node {processes}"
+            if path.suffix == ".json":
+                json.loads(path.read_text(encoding="utf-8"))
+            elif path.suffix == ".safetensors":
+                safe_open(path, "pt")
+            elif path.suffix in (".pt", ".pth"):
+                zipfile.ZipFile(path).close()
+        except (OSError, ValueError, SafetensorError, zipfile.BadZipFile) as error:
             raise InputError(
-                f"{self.path}: expected {processes} process{'' if processes == 1 else 'es'}, as when the run started,"
-                f" got {world_size()}. Resume the run {how}, or start over with --overwrite."
-            )
-        for part in sorted(choices.keys() | before.keys()):
-            was, now = before.get(part, {}), choices.get(part, {})
-            for name in sorted(was.keys() | now.keys()):
-                if was.get(name) != now.get(name):
-                    raise InputError(
-                        f"{self.path}: {part} {name}: expected {was.get(name)!r}, as when the run started, got"
-                        f" {now.get(name)!r}. Resume the run with the same value, or start over with --overwrite."
-                    )
-
-
-def as_json(choices: dict) -> dict:
-    """Returns choices as a JSON file would store them, such as lists for tuples."""
-    return json.loads(json.dumps(choices))
+                f"{path}: cannot be read ({error}). Delete {checkpoint}; --resume then continues from the checkpoint"
+                " before it, or starts over if there is none."
+            ) from error
 
 
 def check_output(output: Path | str, overwrite: bool) -> None:
@@ -343,50 +290,9 @@ def check_output(output: Path | str, overwrite: bool) -> None:
         )
 
 
-def publish(written: Path, name: Path) -> None:
-    """Writes digests.json to a complete folder, flushes all to the disk, and renames the folder to `name`."""
-    paths = sorted(path for path in written.rglob("*") if path.is_file() and path.name != DIGESTS_NAME)
-    digests = {path.relative_to(written).as_posix(): file_digest(path) for path in paths}
-    with atomic_write(written / DIGESTS_NAME) as handle:
-        handle.write(json.dumps(digests, indent=1) + "\n")
-    for path in (*paths, written):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    if name.exists():  # from an earlier run, which went beyond the checkpoint from which this run resumed
-        remove_folder(name)
-    os.rename(written, name)
-
-
-def find_damage(folder: Path) -> Damage | None:
-    """Returns the first file of a folder that is missing or differs from its digest; None if all files match.
-
-    A missing or unreadable digests.json counts as damage. Files without a digest are ignored.
-    """
-    listing = folder / DIGESTS_NAME
-    if not listing.is_file():
-        return Damage(listing, "is missing")
-    try:
-        digests = read_json_as(dict[str, str], listing)
-    except InputError as error:
-        return Damage(listing, str(error).removeprefix(f"{listing}: "))
-    for name, expected in digests.items():
-        path = folder / name
-        try:
-            found = file_digest(path)
-        except FileNotFoundError:
-            return Damage(path, "is missing")
-        except OSError as error:
-            return Damage(path, f"cannot be read ({error.strerror})")
-        if found != expected:
-            return Damage(path, "differs from what was written (SHA-256)")
-    return None
-
-
-def _set_aside(path: Path, damage: Damage, say: Say) -> None:
-    aside = path.with_name(f"{DAMAGED}{path.name}")
-    shutil.rmtree(aside, ignore_errors=True)
-    path.rename(aside)
-    say(f"{damage}; set aside as {aside.name}")
+def _copy_files(folder: Path, to: Path) -> None:
+    """Copies the files of a folder to a new folder; does nothing if there is no folder."""
+    if folder.exists():
+        to.mkdir()
+        for path in folder.iterdir():
+            shutil.copyfile(path, to / path.name)

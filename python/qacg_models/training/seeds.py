@@ -2,30 +2,28 @@
 
 import json
 import math
-import re
 import shutil
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.data import Dataset, file_digest
+from qacg_models.data import Dataset, file_digests
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, TrainingRecord, read_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from qacg_models.training.resolve_options import resolve_options
 from qacg_models.training.run import print_data_warnings, train_locked
-from qacg_models.training.run_folder import RunFolder, as_json
+from qacg_models.training.run_folder import RunFolder, check_choices, run_choices
 from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.distributed import join_group, main_only, run_on_main
 from qacg_models.utils.output_lock import lock_output
 
 SUMMARY_NAME = "seeds.json"
-# Names of unfinished files and partly deleted folders that a killed run leaves.
-_LEFT_BY_A_KILL = re.compile(rf"\.({re.escape(SUMMARY_NAME)}|{re.escape(RUN_NAME)})\.\w+|\.deleting-seed-.*")
-# Names of the lock files of seeds that other processes may be training.
-_LOCK = re.compile(r"\.seed-.*\.lock")
+# Names begin so; after a kill, folders with temporary files and partly deleted folders are left.
+_NAMES = (SUMMARY_NAME, RUN_NAME, "seed-", ".seed-")
+_LEFT_BY_A_KILL = (f".{SUMMARY_NAME}.", f".{RUN_NAME}.", ".deleting-seed-")
 
 
 def train_seeds(
@@ -143,18 +141,10 @@ def summarize(records: Sequence[TrainingRecord]) -> dict:
 def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> TrainingRecord:
     """Returns the record of a finished seed; raises InputError if its options or data files were different."""
     record = read_record(folder)
-    expected = as_json(asdict(resolve_options(options, dataset)))
-    trained, read = (as_json(asdict(choices)) for choices in (record.options, record.data_options))
-    pairs = [(name, trained[name], value) for name, value in expected.items()]
-    pairs += [(name, read[name], value) for name, value in as_json(asdict(dataset.options)).items()]
-    digests = {split: part.sha256 for split, part in record.data.items()}
-    pairs += [(f"file of {split}", digests.get(split), file_digest(*files)) for split, files in dataset.files.items()]
-    for name, was, now in pairs:
-        if was != now:
-            raise InputError(
-                f"{folder}: {name}: expected {was!r}, with which it was trained, got {now!r}. Choose another --output,"
-                " or use --overwrite."
-            )
+    trained_files = {split: part.sha256 for split, part in record.data.items()}
+    before = run_choices(record.options, record.data_options, trained_files)
+    now = run_choices(resolve_options(options, dataset), dataset.options, file_digests(dataset))
+    check_choices(folder, before, now)
     return record
 
 
@@ -168,13 +158,7 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         output.mkdir(parents=True, exist_ok=True)
         return
-    only_seeds = output.is_dir() and all(
-        path.name in (SUMMARY_NAME, RUN_NAME)
-        or path.name.startswith("seed-")
-        or any(pattern.fullmatch(path.name) for pattern in (_LEFT_BY_A_KILL, _LOCK))
-        for path in output.iterdir()
-    )
-    if not only_seeds:
+    if not output.is_dir() or any(not path.name.startswith(_NAMES + _LEFT_BY_A_KILL) for path in output.iterdir()):
         raise InputError(f"{output}: expected only folders of seeds, got other files too. Choose another --output.")
     if not (overwrite or resume):
         raise InputError(
@@ -182,8 +166,8 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
             " with --overwrite."
         )
     for path in output.iterdir():
-        if _LEFT_BY_A_KILL.fullmatch(path.name):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path.name.startswith(_LEFT_BY_A_KILL):
+            shutil.rmtree(path)
 
 
 def _write(output: Path, dataset: Dataset, options: TrainingOptions, seeds: list[int], summary: dict) -> None:

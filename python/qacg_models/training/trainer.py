@@ -21,6 +21,7 @@ from qacg_models.training.encoded_splits import EncodedSplits
 from qacg_models.training.micro_batches import MicroBatches
 from qacg_models.training.run_folder import RunFolder, RunState
 from qacg_models.training.sampling import EpochSampler
+from qacg_models.utils.atomic_files import explain_write_errors
 from qacg_models.utils.devices import is_out_of_memory
 from qacg_models.utils.distributed import is_main, wait_for_all, world_size
 
@@ -63,7 +64,6 @@ class AspectTrainer(Trainer):
         self.micro_batch_share = 1.0  # rows in the current micro-batch / rows in its batch
         self.step_batches: list[dict] = []  # batches of the current step
         self.average: WeightAverage | None = None
-        self.saving_to: Path | None = None  # parent folder of the checkpoint that is being written
         joined = JoinedTexts(splits.train, options.join_texts, options.max_length) if options.join_texts else None
         texts = splits.train.texts() if getattr(model.config, "shares_texts", False) else None
         self.sampler = EpochSampler(labels, options.balance, options.seed, joined, texts)
@@ -98,14 +98,9 @@ class AspectTrainer(Trainer):
     # --- saving ---
 
     def _save_checkpoint(self, model, trial) -> None:
-        with self.folder.new_folder(self.folder.checkpoint(self.state.global_step).name) as path:
-            self.saving_to = path.parent  # the Trainer adds the name of the checkpoint
-            try:
-                super()._save_checkpoint(model, trial)
-            finally:
-                self.saving_to = None
-            # The Trainer stores a path in the temporary folder, and warns in a resumed run that it does not exist. The
-            # best weights are in a folder of their own (`_determine_best_metric`).
+        with self.folder.new_checkpoint(self.state.global_step, self.options.keep_checkpoints) as path:
+            super()._save_checkpoint(model, trial)
+            # The Trainer stores a path in the temporary folder, and warns in a resumed run that it does not exist.
             self.state.best_model_checkpoint = None
             if is_main():
                 self.state.save_to_json(path / TRAINER_STATE_NAME)
@@ -113,22 +108,18 @@ class AspectTrainer(Trainer):
                     self.average.save(path)
                 RunState(self.seconds(), self.micro_batches.count).write(path)
             wait_for_all()
-        if is_main():
-            self.folder.delete_old(self.options.keep_checkpoints, self.state.best_global_step)
         wait_for_all()
 
     def _get_output_dir(self, trial) -> str:
-        return str(self.saving_to or self.folder.path)
+        return str(self.folder.writing)  # the Trainer adds the name of the checkpoint
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
         tie = is_tie_with_lower_loss(metrics, self.args.metric_for_best_model, self.state)
         better = super()._determine_best_metric(metrics, trial) or tie
         if better:
             self.state.best_global_step = self.state.global_step
-            name = self.folder.best_weights(self.state.global_step).name
-            with self.folder.new_folder(name) as path, self.evaluated_weights():
-                self.save_model(str(path), _internal_call=True)
-                wait_for_all()
+            with explain_write_errors(self.folder.path), self.evaluated_weights():
+                self.save_model(str(self.folder.best), _internal_call=True)
             wait_for_all()
         return better
 

@@ -1,8 +1,8 @@
 """Atomic writes: a file or folder appears under its name when it is complete, or not at all.
 
-Content is written to a temporary folder beside the destination, and then renamed. A single file is flushed to the disk
-before it is renamed. The temporary folder has a random name and is accessible to this user only. If the name were
-predictable, another user of a shared folder could create a link of that name to a file of this user.
+Content is written to a temporary folder beside the destination, flushed to the disk, and then renamed. The temporary
+folder has a random name and is accessible to this user only. If the name were predictable, another user of a shared
+folder could create a link of that name to a file of this user.
 """
 
 import os
@@ -21,27 +21,28 @@ OLD = "old"  # name of the previous output folder, beside the new one
 
 
 def replace_folder(new: Path, output: Path) -> None:
-    """Renames `new` to `output`.
+    """Flushes the files of `new` to the disk, and renames the folder to `output`.
 
     A previous output becomes the folder `old` beside `new`; the caller deletes that folder.
 
     Raises:
-        OSError: a folder cannot be renamed; the previous output remains or is restored.
-        InputError: the previous output cannot be restored either; it remains in `old`, which must not be deleted.
+        OSError: a file cannot be flushed, or a folder cannot be renamed. The previous output remains or is restored; if
+            that fails too, it remains in `old`, which must not be deleted.
     """
+    for path in (*new.rglob("*"), new):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     old = new.with_name(OLD)
     if output.exists():
         os.rename(output, old)
     try:
         os.rename(new, output)
-    except BaseException as error:
+    except BaseException:
         if old.exists():
-            try:
-                os.rename(old, output)
-            except OSError:
-                raise InputError(
-                    f"{output}: cannot be replaced ({error}). Its content is in {old}; rename that folder to {output}."
-                ) from error
+            os.rename(old, output)
         raise
 
 
@@ -55,8 +56,7 @@ def atomic_folder(output: Path) -> Iterator[Path]:
         output: a folder, a link to one, or an unused name in an existing folder.
 
     Raises:
-        OSError: a folder cannot be created or renamed; the previous output remains or is restored.
-        InputError: the previous output cannot be restored; the message has the path of its content.
+        OSError: a folder cannot be created, flushed or renamed; `replace_folder` states where the previous output is.
     """
     output = output.resolve()  # for a link, the target is replaced
     temporary = _temporary(output)
