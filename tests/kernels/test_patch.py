@@ -330,6 +330,14 @@ def test_placeholder_map_can_be_copied_like_a_tensor():
     assert "PlaceholderMap" in f"{absent}"
 
 
+def test_packed_call_of_a_patched_module_returns_no_map():
+    module = PublishedAttention().eval()
+    apply_fused_attention(module)
+    x, c = inputs()
+    offsets = torch.tensor([0, x.shape[1]])
+    assert module(x[0], context=c[0], cu_seqlens=offsets, max_seqlen=x.shape[1])[1:4] == (None, None, None)
+
+
 @pytest.mark.full
 def test_patched_model_without_maps_compiles():
     model = strengthen(PublishedModel()).eval()
