@@ -1,218 +1,30 @@
 """Quasi-attention as a module that replaces the context self-attention of the published code."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
+from qacg_kernels.attention_layers import (
+    CONTEXT_PROJECTIONS,
+    GATE_ROLES,
+    NAMINGS,
+    ContextAttention,
+    accept_other_naming,
+    plain_parameters,
+)
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
-from qacg_kernels.call.masks import HIDING, cast_mask
-from qacg_kernels.call.validation import broadcasts, checked_quasi_bias, dense_tensor, finite_number, probability
+from qacg_kernels.call.validation import (
+    check_choice,
+    check_flag,
+    check_parameter_options,
+    checked_quasi_bias,
+    finite_number,
+    mask_for_scores,
+    one_context,
+    probability,
+)
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
-from qacg_kernels.placeholder_attentions import PlaceholderMap
-from qacg_kernels.utils.torch_internals import is_fake, values_readable
-
-# The roles of the layers, and their names in the two published namings.
-NAMINGS = {
-    "released": {
-        "query": "query",
-        "key": "key",
-        "value": "value",
-        "context_query": "context_for_q",
-        "context_key": "context_for_k",
-        "gate_query": "lambda_q_query_layer",
-        "gate_context_query": "lambda_q_context_layer",
-        "gate_key": "lambda_k_key_layer",
-        "gate_context_key": "lambda_k_context_layer",
-    },
-    "compact": {
-        "query": "Wq",
-        "key": "Wk",
-        "value": "Wv",
-        "context_query": "Wcq",
-        "context_key": "Wck",
-        "gate_query": "lambda_Q",
-        "gate_context_query": "lambda_Qc",
-        "gate_key": "lambda_K",
-        "gate_context_key": "lambda_Kc",
-    },
-}
-CONTEXT_PROJECTIONS = ("hidden", "head")
-CONTEXT_ROLES = ("context_query", "context_key")
-GATE_ROLES = ("gate_query", "gate_context_query", "gate_key", "gate_context_key")
-GATE_STD = 0.01
-_AUTOCAST = {torch.float32, torch.float16, torch.bfloat16}  # dtypes that autocast converts
-
-
-class GateLayer(nn.Linear):
-    """One of the four linear layers of the gate, from D features to 1, or to H if each head has its own weights.
-
-    As in the published code, initial weights have a standard deviation of 0.01, and initial biases are 0. So lambda
-    starts near 0 (for beta = gamma = 1).
-
-    Example:
-        >>> tuple(GateLayer(64, 1).weight.shape)
-        (1, 64)
-    """
-
-    def reset_parameters(self) -> None:
-        """Draws the weights from a normal distribution with standard deviation 0.01 and sets the bias to 0."""
-        nn.init.normal_(self.weight, std=GATE_STD)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
-
-def plain_parameters(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
-    """Returns weight and bias of a linear layer if reading them equals calling the layer; None if it must be called.
-
-    A layer must be called if it is of another class than nn.Linear and GateLayer, such as an adapter, has hooks, or has
-    a `forward` on the instance. It must also be called if its weight is no plain tensor, or is computed at each access.
-    Hooks for all modules, which profilers register, do not count.
-    """
-    if type(layer) not in (nn.Linear, GateLayer) or "forward" in vars(layer):
-        return None
-    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
-        return None
-    # Not layer.weight, which takes longer than all these checks. Under torch.func a weight is a Tensor, and a fake one
-    # in an export.
-    weight = layer._parameters.get("weight")
-    if weight is None or not (type(weight) in (nn.Parameter, Tensor) or is_fake(weight)):
-        return None
-    return (weight, layer._parameters["bias"]) if "bias" in layer._parameters else None
-
-
-def layer_sizes(
-    hidden_size: int, head_size: int, context_projection: str, gate_rows: int
-) -> dict[str, tuple[int, int]]:
-    """Returns the numbers of input and output features of the attention's nine layers, by role.
-
-    Args:
-        hidden_size: size of hidden states and of the context.
-        head_size: D.
-        context_projection: "hidden" or "head", as in `FusedQuasiAttention`.
-        gate_rows: 1 if all heads share the gate's weights, else the number of heads.
-    """
-    context_size = hidden_size if context_projection == "hidden" else head_size
-    return {
-        **dict.fromkeys(("query", "key", "value"), (hidden_size, hidden_size // head_size * head_size)),
-        **dict.fromkeys(CONTEXT_ROLES, (context_size, context_size)),
-        **dict.fromkeys(GATE_ROLES, (head_size, gate_rows)),
-    }
-
-
-class ContextAttention(nn.Module):
-    """Base class of self-attentions with a context: has the nine layers of NAMINGS and splits features into heads.
-
-    A subclass sets the attributes hidden_size, num_heads, context_projection and naming, and the submodule `dropout`.
-    """
-
-    hidden_size: int
-    num_heads: int
-    context_projection: str
-    naming: str
-
-    def layer(self, role: str) -> nn.Module:
-        """Returns the layer of a role. The roles are the keys of NAMINGS["released"]."""
-        return getattr(self, NAMINGS[self.naming][role])
-
-    def add_layers(self, *, lambda_bias: bool, lambda_per_head: bool, **options: Any) -> None:
-        """Adds the nine layers of the attention.
-
-        Args:
-            lambda_bias: whether the gate's layers have biases.
-            lambda_per_head: whether the gate's layers have one row of weights per head.
-            **options: further arguments of nn.Linear, such as device and dtype.
-        """
-        gate_rows = self.num_heads if lambda_per_head else 1
-        sizes = layer_sizes(self.hidden_size, self.hidden_size // self.num_heads, self.context_projection, gate_rows)
-        for role, (size_in, size_out) in sizes.items():
-            name = NAMINGS[self.naming][role]
-            if role in GATE_ROLES:
-                self.add_module(name, GateLayer(size_in, size_out, bias=lambda_bias, **options))
-            else:
-                self.add_module(name, nn.Linear(size_in, size_out, **options))
-
-    def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Projects hidden states and context, (..., hidden_size) each, to heads.
-
-        Args:
-            hidden_states: input of query, key and value.
-            context: input of context query and context key.
-
-        Returns:
-            Query, key, value, context query and context key, (..., H, D) each.
-        """
-        query, key, value = (self._split(self.layer(role)(hidden_states)) for role in ("query", "key", "value"))
-        context_query, context_key = (self._project_context(role, context) for role in CONTEXT_ROLES)
-        return query, key, value, context_query, context_key
-
-    def _split(self, projected: Tensor) -> Tensor:
-        """Splits the last dimension into heads: a view of (..., hidden_size) as (..., H, D)."""
-        return projected.unflatten(-1, (self.num_heads, self.hidden_size // self.num_heads))
-
-    def _project_context(self, role: str, context: Tensor) -> Tensor:
-        layer = self.layer(role)
-        return layer(self._split(context)) if self.context_projection == "head" else self._split(layer(context))
-
-    def gate_logits(self, side: str, x: Tensor, context: Tensor, head_axis: int) -> Tensor:
-        """Returns x . v + context . vc + b of the two layers of a gate, by calling them.
-
-        Args:
-            side: "query" or "key".
-            x: queries or keys, (B, H, L, D), (B, L, H, D) or packed (T, H, D).
-            context: context queries or context keys, in the shape of x.
-            head_axis: index of H in the shape of x.
-
-        Returns:
-            A tensor in the shape of x without the last dimension, in the dtype of x.
-        """
-
-        def logits(role: str, x: Tensor) -> Tensor:
-            out = self.layer(role)(x)
-            if out.shape[-1] == 1:
-                return out.squeeze(-1)
-            return out.diagonal(dim1=head_axis, dim2=-1).movedim(-1, head_axis)  # row h of the weights for head h
-
-        return (logits(f"gate_{side}", x) + logits(f"gate_context_{side}", context)).to(x.dtype)
-
-    def check_inputs(
-        self, hidden_states: Tensor, context: Tensor, device: torch.device | str | None, packed: bool
-    ) -> None:
-        """Validates the inputs of `forward`.
-
-        Args:
-            hidden_states: expected to be (B, L, hidden_size), packed (T, hidden_size).
-            context: expected to have the shape and device of hidden_states.
-            device: None, or expected to be a device of the same type as that of hidden_states.
-            packed: whether the inputs are packed sequences.
-
-        Raises:
-            TypeError: hidden_states or context is no tensor, or `check_input_dtype` rejects its dtype.
-            ValueError: hidden_states or context has the wrong shape or device, or `device` has another type.
-        """
-        for name, t in (("hidden_states", hidden_states), ("context", context)):
-            dense_tensor(name, t)
-        expected = f"(T, {self.hidden_size})" if packed else f"(B, L, {self.hidden_size})"
-        if hidden_states.dim() != (2 if packed else 3) or hidden_states.shape[-1] != self.hidden_size:
-            raise ValueError(f"hidden_states: expected shape {expected}, got {tuple(hidden_states.shape)}")
-        if context.shape != hidden_states.shape:
-            raise ValueError(
-                f"context: expected shape {tuple(hidden_states.shape)} like hidden_states, got {tuple(context.shape)}"
-            )
-        if context.device != hidden_states.device:
-            raise ValueError(
-                f"context: expected device {hidden_states.device} like hidden_states, got {context.device}"
-            )
-        check_input_dtype("hidden_states", hidden_states, self.layer("query"))
-        check_input_dtype("context", context, self.layer("context_query"))
-        # Only the device type: the published models pass the device of the whole model, such as cuda:0, also to a
-        # replica on cuda:1.
-        if device is not None and _device_type(device) != hidden_states.device.type:
-            raise ValueError(
-                f"device: expected type {hidden_states.device.type!r} like hidden_states, got {str(device)!r}"
-            )
 
 
 class FusedQuasiAttention(ContextAttention):
@@ -289,7 +101,7 @@ class FusedQuasiAttention(ContextAttention):
         dropout = probability("dropout", dropout)
         for name, flag in (("lambda_bias", lambda_bias), ("lambda_per_head", lambda_per_head)):
             check_flag(name, flag)
-        _check_parameters(device, dtype)
+        check_parameter_options(device, dtype)
         check_choice("naming", naming, tuple(NAMINGS))
         self.configure(
             hidden_size=hidden_size,
@@ -342,9 +154,20 @@ class FusedQuasiAttention(ContextAttention):
         self.gamma = finite_number("gamma", gamma)
         self.backend = backend
         self.output_attentions = output_attentions
-        # True after apply_fused_attention, because the patched models call .clone() on every map.
-        self.returns_placeholders = False
         self.register_load_state_dict_pre_hook(accept_other_naming)
+
+    def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Projects two inputs (..., hidden_size) to heads.
+
+        Args:
+            hidden_states: input of query, key and value.
+            context: input of context query and context key; dropout acts on these two projections.
+
+        Returns:
+            Query, key, value, context query and context key, (..., H, D) each.
+        """
+        *heads, context_query, context_key = super().project(hidden_states, context)
+        return *heads, self.dropout(context_query), self.dropout(context_key)
 
     def gate(self, heads: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]) -> GateParameters | Tensor:
         """Returns the argument `gate` of `quasi_attention`.
@@ -413,8 +236,7 @@ class FusedQuasiAttention(ContextAttention):
             Five values: the output in the shape of hidden_states; three maps (B, H, L, L), each None if not requested;
             and lambda (B, H, L, 1), packed (T, H, 1), None if not requested. The maps are A after dropout, the
             softmax map, and the gated quasi-attention map lambda * alpha * sigmoid(Tc). The tensors are differentiable;
-            maps are float32 for 16-bit inputs. After apply_fused_attention, padded calls return a `PlaceholderMap` for
-            each map that was not requested.
+            maps are float32 for 16-bit inputs.
 
         Raises:
             TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
@@ -423,8 +245,7 @@ class FusedQuasiAttention(ContextAttention):
             RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call. With
                 QACG_SELF_CHECK=strict, a kernel fails its check, or "auto" finds no fused kernel for a call on a GPU.
         """
-        check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
-        context = one_context(context, C_embed, context_embedded)
+        context = one_context((context, C_embed, context_embedded), hidden_states, attention_mask, device)
         self.check_inputs(hidden_states, context, device, packed=cu_seqlens is not None)
         returns_maps = self.output_attentions if output_attentions is None else output_attentions
         longest = 0
@@ -458,23 +279,8 @@ class FusedQuasiAttention(ContextAttention):
                 " attention_mask.detach(); a learned mask is not supported"
             )
         dense = (query, key, value, context_query, context_key)
-        out, computed, lam = self.attend(dense, self.gate(dense), mask, dropout_p, returns_maps, output_lambda)
-        placeholder = PlaceholderMap.for_heads(out) if computed is None and self.returns_placeholders else None
-        maps = (placeholder, placeholder, placeholder) if computed is None else computed
-        return out.transpose(1, 2).flatten(-2), *maps, lam
-
-    def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Projects two inputs (..., hidden_size) to heads.
-
-        Args:
-            hidden_states: input of query, key and value.
-            context: input of context query and context key; dropout acts on these two projections.
-
-        Returns:
-            Query, key, value, context query and context key, (..., H, D) each.
-        """
-        *heads, context_query, context_key = super().project(hidden_states, context)
-        return *heads, self.dropout(context_query), self.dropout(context_key)
+        out, maps, lam = self.attend(dense, self.gate(dense), mask, dropout_p, returns_maps, output_lambda)
+        return out.transpose(1, 2).flatten(-2), *(maps or (None, None, None)), lam
 
     def attend(
         self,
@@ -559,78 +365,6 @@ def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tenso
     return attended[0], attended[1].unsqueeze(-1)
 
 
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raises ValueError with the name of the argument if its value is not one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
-
-
-def check_flag(name: str, value: object) -> None:
-    """Raises TypeError with the name of the argument if its value is not True or False."""
-    if value is not True and value is not False:
-        raise TypeError(f"{name}: expected True or False, got {value!r}")
-
-
-def autocast_enabled(device_type: str) -> bool:
-    """Whether autocast is enabled for a device type; False for types without autocast, such as "meta"."""
-    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
-
-
-def check_input_dtype(name: str, t: Tensor, layer: nn.Module) -> None:
-    """Checks the dtype of a tensor that is the input of a linear layer.
-
-    Only a plain layer is checked, because other layers may convert their input. With autocast, float32, float16 and
-    bfloat16 may be mixed.
-
-    Raises:
-        TypeError: the tensor does not have the dtype of the layer's weight, and autocast does not permit the mixture.
-    """
-    if (parameters := plain_parameters(layer)) is None or t.dtype == parameters[0].dtype:
-        return
-    expected = parameters[0].dtype
-    if not t.is_floating_point():
-        raise TypeError(f"{name}: expected a floating dtype, such as {expected}, got {t.dtype}. Convert it")
-    if {t.dtype, expected} <= _AUTOCAST and autocast_enabled(t.device.type):
-        return
-    raise TypeError(f"{name}: expected dtype {expected}, that of the weights, got {t.dtype}. Convert one of them")
-
-
-def _check_parameters(device: object, dtype: object) -> None:
-    """Raises TypeError if `dtype` is neither floating nor None, and ValueError if torch has no device of this name."""
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise TypeError(f"dtype: expected a floating torch.dtype or None, got {dtype!r}")
-    if device is not None and _device_type(device) is None:
-        raise ValueError(f"device: expected a device of torch or None, got {device!r}")
-
-
-def check_order(hidden_states: object, attention_mask: object, device: object, contexts: tuple) -> None:
-    """Checks the order of the arguments of `forward`, which is easily confused.
-
-    Raises:
-        TypeError: `device` is a tensor. Or no context is given, and attention_mask is floating and has the shape of
-            hidden_states.
-    """
-    order = "The order is (hidden_states, attention_mask, device, context). Pass context=..."
-    if isinstance(device, Tensor):
-        raise TypeError(f"device: expected a device, got a tensor as the third argument. {order}")
-    if not isinstance(attention_mask, Tensor) or any(c is not None for c in contexts):
-        return
-    if attention_mask.is_floating_point() and attention_mask.shape == getattr(hidden_states, "shape", None):
-        got = f"got shape {tuple(attention_mask.shape)}, that of hidden_states, and no context"
-        raise TypeError(f"attention_mask: expected a mask, {got}. {order}")
-
-
-def one_context(context: Tensor | None, C_embed: Tensor | None, context_embedded: Tensor | None) -> Tensor:
-    """Returns the one of the three arguments that is not None; raises TypeError if none or several are given."""
-    given = [c for c in (context, C_embed, context_embedded) if c is not None]
-    if len(given) != 1:
-        raise TypeError(
-            "context: expected exactly one of context, C_embed and context_embedded, which are names of the same "
-            f"argument, got {len(given)}"
-        )
-    return given[0]
-
-
 def _check_packed(attention_mask: object, max_seqlen: int | None, returns_maps: bool) -> int:
     """Returns max_seqlen; raises ValueError if it is None, or for an argument that packed sequences do not support."""
     if max_seqlen is None:
@@ -640,62 +374,3 @@ def _check_packed(attention_mask: object, max_seqlen: int | None, returns_maps: 
     if returns_maps:
         raise ValueError("output_attentions: expected False with cu_seqlens, got True. Pad the batch to get the maps")
     return max_seqlen
-
-
-def _device_type(device: object) -> str | None:
-    """The type of a device, None if torch has no device of this name."""
-    try:
-        return torch.device(device).type  # type: ignore[call-overload]
-    except (RuntimeError, TypeError):
-        return None
-
-
-def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
-    """Returns a mask in the operator's form: four dimensions, boolean or in query's dtype; None stays None.
-
-    Args:
-        mask: None, a key mask (B, L), or a score mask that broadcasts to (B, L, L) or (B, H, L, L).
-        query: (B, H, L, D).
-
-    Raises:
-        TypeError: the mask is no tensor.
-        ValueError: the mask has an unsupported dtype, or the wrong device or shape; or a key mask has integers other
-            than 0 and 1 (checked only on the CPU, and not while compiling or under vmap).
-    """
-    if mask is None:
-        return None
-    mask = dense_tensor("attention_mask", mask, "a torch.Tensor or None")
-    if mask.device != query.device:
-        raise ValueError(f"attention_mask: expected device {query.device} like hidden_states, got {mask.device}")
-    got = f"got {mask.dtype} of shape {tuple(mask.shape)}"
-    if mask.dim() == 2:
-        if mask.is_floating_point() or mask.is_complex():
-            # A floating (B, L) mask may state visibility or be added to the scores; a wrong guess would be silent.
-            kinds = "boolean or integer (B, L), or additive with four dimensions (B, 1, 1, L)"
-            raise ValueError(f"attention_mask: expected {kinds}, {got}")
-        if mask.shape != (query.shape[0], query.shape[2]):
-            raise ValueError(f"attention_mask: expected shape (B, L) = ({query.shape[0]}, {query.shape[2]}), {got}")
-        if values_readable(mask) and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
-            raise ValueError("attention_mask: expected 1 where a key is visible and 0 elsewhere, got other integers")
-        return (mask != 0)[:, None, None, :]
-    if mask.dim() not in (3, 4) or not (mask.dtype == torch.bool or mask.dtype in HIDING):
-        kinds = "boolean or integer for (B, L), boolean or floating (16 to 64 bits) for (B, L, L) or (B, H, L, L)"
-        raise ValueError(f"attention_mask: expected {kinds}, {got}")
-    mask = mask if mask.dim() == 4 else mask[:, None]
-    full = (*query.shape[:3], query.shape[2])
-    if not broadcasts(mask.shape, full):
-        raise ValueError(f"attention_mask: expected a shape that broadcasts to (B, H, L, L) = {full}, {got}")
-    return mask if mask.dtype == torch.bool else cast_mask(mask, query.dtype)
-
-
-def accept_other_naming(module, state_dict, prefix, *_) -> None:
-    """Load hook that renames entries of a state dict in the other naming to the names of `module.naming`, in place."""
-    own = NAMINGS[module.naming]
-    for naming, names in NAMINGS.items():
-        if naming == module.naming:
-            continue
-        for role, name in names.items():
-            for kind in ("weight", "bias"):
-                theirs, ours = f"{prefix}{name}.{kind}", f"{prefix}{own[role]}.{kind}"
-                if theirs in state_dict and ours not in state_dict:
-                    state_dict[ours] = state_dict.pop(theirs)

@@ -1,4 +1,8 @@
-"""Replaces the context self-attentions of an existing model; the names of their layers identify them."""
+"""Replaces the context self-attentions of a published model, and has all that only published models need.
+
+These are attentions whose layers have the published names, a placeholder for maps that the models clone, and the
+attention of CG-BERT.
+"""
 
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -7,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from qacg_kernels.call.validation import finite_number
-from qacg_kernels.context_mixing import FusedContextMixing
+from qacg_kernels.attention_layers import NAMINGS, ContextAttention, accept_other_naming, layer_sizes
+from qacg_kernels.call.masks import hides
+from qacg_kernels.call.validation import check_choice, check_flag, finite_number, mask_for_scores, one_context
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
-from qacg_kernels.nn import NAMINGS, ContextAttention, FusedQuasiAttention, check_choice, check_flag, layer_sizes
+from qacg_kernels.nn import FusedQuasiAttention
 
 
 class _Found(NamedTuple):
@@ -43,10 +48,10 @@ def apply_fused_attention(
 
     A module is replaced if it has the nine layers of either naming of `FusedQuasiAttention`. The module is first called
     on three random tokens, with the hooks of its layers but without its own. If it returns five results, it becomes a
-    `FusedQuasiAttention`; if it returns one tensor, as CG-BERT's attention does, it becomes a `FusedContextMixing`. The
-    object stays the same, with another class and further attributes. So parameters, state-dict keys, device, dtype,
-    training mode, hooks, optimizers and other references stay valid. Head size, number of heads, context projection,
-    biases and dropout are read from the module.
+    `PatchedQuasiAttention`, which is a `FusedQuasiAttention`; if it returns one tensor, as CG-BERT's attention does, a
+    `FusedContextMixing`. The object stays the same, with another class and further attributes. So parameters,
+    state-dict keys, device, dtype, training mode, hooks, optimizers and other references stay valid. Head size, number
+    of heads, context projection, biases and dropout are read from the module.
 
     Args:
         model: any module; may itself be a context self-attention.
@@ -105,7 +110,6 @@ def apply_fused_attention(
 def _configure(module: nn.Module, settings: dict[str, Any], chosen: dict[str, Any]) -> None:
     if isinstance(module, FusedQuasiAttention):
         module.configure(**settings, **chosen, quasi_bias=0.0)  # the published code has no bias
-        module.returns_placeholders = True
     elif isinstance(module, FusedContextMixing):
         module.configure(**settings)
 
@@ -194,7 +198,7 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
                 f"{where}: expected dropout by an nn.Dropout of the module, got results that differ in training mode "
                 "without one. Assign an nn.Dropout with the same probability to the module's attribute 'dropout'"
             )
-        kind = FusedContextMixing if isinstance(theirs, Tensor) else FusedQuasiAttention
+        kind = FusedContextMixing if isinstance(theirs, Tensor) else PatchedQuasiAttention
         if kind is FusedContextMixing:
             _check_unused(where, chosen)
         elif not isinstance(theirs, tuple) or len(theirs) != 5:
@@ -250,7 +254,7 @@ def _compare(where: str, mine: Tensor, theirs: Tensor, kind: type[ContextAttenti
     if not error <= tolerance:
         advice = (
             "Pass the quasi_scale, beta and gamma of the model"
-            if kind is FusedQuasiAttention
+            if kind is PatchedQuasiAttention
             else "The module's gate must be a sigmoid, as in CG-BERT"
         )
         raise ValueError(
@@ -280,3 +284,178 @@ def _evaluating(module: nn.Module):
     finally:
         for m, training in saved:
             m.training = training
+
+
+# The methods that are allowed, because code that only passes a map on uses them: copies, moves and queries of metadata.
+# Torch's full backward hooks call view_as.
+_MOVES = (
+    "bfloat16",
+    "clone",
+    "contiguous",
+    "cpu",
+    "cuda",
+    "detach",
+    "double",
+    "float",
+    "half",
+    "requires_grad_",
+    "to",
+    "type",
+    "view_as",
+)
+_QUERIES = ("dim", "get_device", "is_floating_point", "numel", "size", "__hash__")
+_PROPERTIES = (
+    "data",
+    "device",
+    "dtype",
+    "grad_fn",
+    "is_cpu",
+    "is_cuda",
+    "is_leaf",
+    "is_meta",
+    "is_sparse",
+    "layout",
+    "ndim",
+    "output_nr",
+    "requires_grad",
+    "shape",
+)
+_ALLOWED = {getattr(Tensor, name) for name in _MOVES + _QUERIES} | {
+    getattr(Tensor, name).__get__ for name in _PROPERTIES
+}
+
+
+class PlaceholderMap(Tensor):
+    """A tensor (B, H, 0, 0) in place of a map that was not computed; reading it raises RuntimeError.
+
+    The published models clone every map of every layer. So the Tensor methods in `_ALLOWED`, for copies, moves and
+    metadata, work as usual. Other torch functions raise an error that names the cause. A plain empty tensor would
+    instead give an empty histogram or a shape error.
+
+    Example:
+        >>> import torch
+        >>> PlaceholderMap.for_heads(torch.zeros(2, 4, 10, 16)).shape
+        torch.Size([2, 4, 0, 0])
+    """
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func in _ALLOWED:
+            return super().__torch_function__(func, types, args, kwargs or {})
+        name = func.__name__ if func.__name__ != "__get__" else f".{func.__self__.__name__}"
+        raise RuntimeError(
+            f"{name}: expected an attention map, got the placeholder of one that was not computed. Patch the model "
+            "with apply_fused_attention(model, output_attentions=True), or set output_attentions = True on the "
+            "FusedQuasiAttention modules of a patched model"
+        )
+
+    def __deepcopy__(self, memo):
+        return self.clone()
+
+    def __repr__(self):
+        return f"PlaceholderMap(device={str(self.device)!r}, dtype={self.dtype})"
+
+    def __format__(self, spec):
+        return repr(self)
+
+    @classmethod
+    def for_heads(cls, heads: Tensor) -> Tensor:
+        """Returns the placeholder (B, H, 0, 0) for a map of `heads`, (B, H, L, D), with their device and dtype.
+
+        If `heads` is of another subclass of Tensor, such as the fake tensors of torch.export, the result is an empty
+        tensor of that subclass. Reading it raises no error.
+        """
+        empty = heads.new_empty((*heads.shape[:2], 0, 0))
+        return empty.as_subclass(cls) if type(empty) is Tensor else empty
+
+
+class PatchedQuasiAttention(FusedQuasiAttention):
+    """A `FusedQuasiAttention` in a published model: padded calls return a `PlaceholderMap` for each map not requested.
+
+    The published models call clone() on every map, so None would raise an error in them.
+    """
+
+    def attend(self, heads, gate, mask, dropout_p, returns_maps, returns_lambda):
+        """Computes the attention as `FusedQuasiAttention.attend` does, with placeholders for maps not requested."""
+        out, maps, lam = super().attend(heads, gate, mask, dropout_p, returns_maps, returns_lambda)
+        return out, maps or (PlaceholderMap.for_heads(out),) * 3, lam
+
+
+class FusedContextMixing(ContextAttention):
+    """CG-BERT's self-attention: softmax attention after gates mix a context into queries and keys.
+
+    The output is softmax(Q' K'^T / sqrt(D)) V, with
+
+        Q' = (1 - lq) Q + lq Qc,  lq = sigmoid(Q . vq + Qc . vqc + bq),  and K' in the same way.
+
+    Q and Qc are query and context query; vq, vqc and bq are the weights and the bias of the query gate.
+    Follows Wu and Ong (2021) and their released code: there is no dropout on the context query and key, and `forward`
+    returns one tensor. The softmax attention is torch.nn.functional.scaled_dot_product_attention.
+    `apply_fused_attention` replaces a module by this class if it has the nine layers of NAMINGS and returns one tensor.
+    """
+
+    def configure(self, *, hidden_size: int, num_heads: int, context_projection: str, naming: str) -> None:
+        """Sets all attributes except the layers and `dropout`, and registers `accept_other_naming` as a load hook."""
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.context_projection = context_projection
+        self.naming = naming
+        self.register_load_state_dict_pre_hook(accept_other_naming)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        device: torch.device | str | None = None,
+        context: Tensor | None = None,
+        *,
+        C_embed: Tensor | None = None,
+        context_embedded: Tensor | None = None,
+    ) -> Tensor:
+        """Computes the attention within each sequence; in training, dropout acts on the attention map.
+
+        Args:
+            hidden_states: (B, L, hidden_size).
+            attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
+                where a key is visible. A score mask has three dimensions that broadcast to (B, L, L), or four that
+                broadcast to (B, H, L, L). It is either boolean, with True where attention is allowed, or floating-point
+                and added to the scores. A floating mask is converted to the dtype of the queries (that of
+                hidden_states, unless autocast changes it). A value hides the key if, before or after this conversion,
+                it is at or below half the lowest finite number of its dtype (of float32 if the dtype is float64).
+            device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
+            context: (B, L, hidden_size), one context per token.
+            C_embed: another name of `context` in published code; pass exactly one of the three names.
+            context_embedded: another name of `context` in published code.
+
+        Returns:
+            The output, (B, L, hidden_size); 0 for a query that sees no key.
+
+        Raises:
+            TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
+            ValueError: an argument has the wrong shape or device, or the mask has an unsupported dtype. Or a key mask
+                has integers other than 0 and 1 (checked only on the CPU, and not while compiling or under vmap).
+        """
+        context = one_context((context, C_embed, context_embedded), hidden_states, attention_mask, device)
+        self.check_inputs(hidden_states, context, device, packed=False)
+        heads = (x.transpose(1, 2) for x in self.project(hidden_states, context))
+        query, key, value, context_query, context_key = heads
+        query, key = self._mixed("query", query, context_query), self._mixed("key", key, context_key)
+        mask = mask_for_scores(attention_mask, query)
+        if mask is not None and mask.is_floating_point():
+            mask = mask.masked_fill(hides(mask), -torch.inf)
+        out = nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=self.dropout.p if self.dropout.training else 0.0
+        )
+        return out.transpose(1, 2).flatten(-2)
+
+    def _mixed(self, side: str, x: Tensor, context: Tensor) -> Tensor:
+        """Mixes x and context, (B, H, L, D) each: (1 - l) x + l context with the gate l of `side`, query or key."""
+        gate = self.gate_logits(side, x, context, 1).sigmoid().unsqueeze(-1)
+        return torch.lerp(x, context, gate)
+
+    def extra_repr(self) -> str:
+        """The options, for the module's printed form."""
+        return (
+            f"hidden_size={self.hidden_size}, num_heads={self.num_heads}, "
+            f"context_projection={self.context_projection!r}, naming={self.naming!r}"
+        )

@@ -100,7 +100,7 @@ def _per_head(vector: Tensor) -> Tensor:
     return vector.view(-1, 1, vector.shape[-1])
 
 
-def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
+def gate_values(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
     """Returns the gate sigmoid(x . v + c . vc + b), eq. 4, (B, H, rows), for x and context c (B, H, rows, D)."""
     logit = (x * _per_head(vector)).sum(-1) + (context * _per_head(context_vector)).sum(-1)
     return torch.sigmoid(logit if bias is None else logit + bias.view(-1, 1))
@@ -142,8 +142,8 @@ def maps(p: Problem, position: Position = _WHOLE) -> Maps:
     if p.gate_lambda is not None:
         gate = p.gate_lambda.unsqueeze(-1)
     else:
-        query_gate = _gate(p.query, p.context_query, p.gate_query, p.gate_context_query, p.gate_query_bias)
-        key_gate = _gate(*key_side(p, rows), p.gate_key, p.gate_context_key, p.gate_key_bias)
+        query_gate = gate_values(p.query, p.context_query, p.gate_query, p.gate_context_query, p.gate_query_bias)
+        key_gate = gate_values(*key_side(p, rows), p.gate_key, p.gate_context_key, p.gate_key_bias)
         gate = 1 - (p.beta * query_gate.unsqueeze(-1) + p.gamma * key_gate.unsqueeze(-2 if p.column_gate else -1))
 
     keep = None

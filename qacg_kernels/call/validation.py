@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from qacg_kernels.call.gate import FORMS, GateParameters
+from qacg_kernels.call.masks import HIDING, cast_mask
 from qacg_kernels.call.problem import Problem, Saved, row_dtype
 from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, QuasiBias, bias_of_keys, bias_of_packed_keys
 from qacg_kernels.utils.torch_internals import surely_one, values_readable
@@ -476,3 +477,100 @@ def _check_offsets(offsets: list[int], tokens: int, max_seqlen: int) -> None:
         )
     if max(lengths, default=0) > max_seqlen:
         raise ValueError(f"max_seqlen: expected at least {max(lengths)}, the longest sequence, got {max_seqlen}")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raises ValueError with the name of the argument if its value is not one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raises TypeError with the name of the argument if its value is not True or False."""
+    if value is not True and value is not False:
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+
+
+def device_type(device: object) -> str | None:
+    """The type of a device, None if torch has no device of this name."""
+    try:
+        return torch.device(device).type  # type: ignore[call-overload]
+    except (RuntimeError, TypeError):
+        return None
+
+
+def check_parameter_options(device: object, dtype: object) -> None:
+    """Raises TypeError if `dtype` is neither floating nor None, and ValueError if torch has no device of this name."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"dtype: expected a floating torch.dtype or None, got {dtype!r}")
+    if device is not None and device_type(device) is None:
+        raise ValueError(f"device: expected a device of torch or None, got {device!r}")
+
+
+def one_context(
+    contexts: Sequence[Tensor | None], hidden_states: object, attention_mask: Any, device: object
+) -> Tensor:
+    """Returns the context among the arguments of an attention module.
+
+    Args:
+        contexts: the values of `context` and of its other names, C_embed and context_embedded.
+        hidden_states: an argument of the module; like the next two, for the detection of a wrong order.
+        attention_mask: an argument of the module.
+        device: an argument of the module.
+
+    Raises:
+        TypeError: none or several contexts are given. Or the arguments are in the wrong order: `device` is a tensor, or
+            no context is given and attention_mask is floating and has the shape of hidden_states.
+    """
+    order = "The order is (hidden_states, attention_mask, device, context). Pass context=..."
+    if isinstance(device, Tensor):
+        raise TypeError(f"device: expected a device, got a tensor as the third argument. {order}")
+    given = [c for c in contexts if c is not None]
+    if len(given) == 1:
+        return given[0]
+    floating = isinstance(attention_mask, Tensor) and attention_mask.is_floating_point()
+    if not given and floating and attention_mask.shape == getattr(hidden_states, "shape", None):
+        got = f"got shape {tuple(attention_mask.shape)}, that of hidden_states, and no context"
+        raise TypeError(f"attention_mask: expected a mask, {got}. {order}")
+    raise TypeError(
+        "context: expected exactly one of context, C_embed and context_embedded, which are names of the same "
+        f"argument, got {len(given)}"
+    )
+
+
+def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
+    """Returns a mask in the operator's form: four dimensions, boolean or in query's dtype; None stays None.
+
+    Args:
+        mask: None, a key mask (B, L), or a score mask that broadcasts to (B, L, L) or (B, H, L, L).
+        query: (B, H, L, D).
+
+    Raises:
+        TypeError: the mask is no tensor.
+        ValueError: the mask has an unsupported dtype, or the wrong device or shape; or a key mask has integers other
+            than 0 and 1 (checked only on the CPU, and not while compiling or under vmap).
+    """
+    if mask is None:
+        return None
+    mask = dense_tensor("attention_mask", mask, "a torch.Tensor or None")
+    if mask.device != query.device:
+        raise ValueError(f"attention_mask: expected device {query.device} like hidden_states, got {mask.device}")
+    got = f"got {mask.dtype} of shape {tuple(mask.shape)}"
+    if mask.dim() == 2:
+        if mask.is_floating_point() or mask.is_complex():
+            # A floating (B, L) mask may state visibility or be added to the scores; a wrong guess would be silent.
+            kinds = "boolean or integer (B, L), or additive with four dimensions (B, 1, 1, L)"
+            raise ValueError(f"attention_mask: expected {kinds}, {got}")
+        if mask.shape != (query.shape[0], query.shape[2]):
+            raise ValueError(f"attention_mask: expected shape (B, L) = ({query.shape[0]}, {query.shape[2]}), {got}")
+        if values_readable(mask) and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
+            raise ValueError("attention_mask: expected 1 where a key is visible and 0 elsewhere, got other integers")
+        return (mask != 0)[:, None, None, :]
+    if mask.dim() not in (3, 4) or not (mask.dtype == torch.bool or mask.dtype in HIDING):
+        kinds = "boolean or integer for (B, L), boolean or floating (16 to 64 bits) for (B, L, L) or (B, H, L, L)"
+        raise ValueError(f"attention_mask: expected {kinds}, {got}")
+    mask = mask if mask.dim() == 4 else mask[:, None]
+    full = (*query.shape[:3], query.shape[2])
+    if not broadcasts(mask.shape, full):
+        raise ValueError(f"attention_mask: expected a shape that broadcasts to (B, H, L, L) = {full}, {got}")
+    return mask if mask.dtype == torch.bool else cast_mask(mask, query.dtype)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from qacg_kernels.call.dropout import keep_mask, keep_scale
+from qacg_kernels.call.equations import gate_values
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import hides
-from qacg_kernels.call.validation import dense_problem
+from qacg_kernels.call.validation import check_choice, dense_problem
 from qacg_kernels.dispatch import NAMES, available_backends
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
-from qacg_kernels.nn import check_choice
 from qacg_kernels.self_check.error_rule import judge, squared_scales
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
@@ -51,10 +51,6 @@ def _split_mask(query, key, attn_mask, key_lengths, is_causal) -> tuple[Tensor |
     return seen, additive
 
 
-def _per_row(vector: Tensor) -> Tensor:
-    return vector.unsqueeze(1) if vector.dim() == 2 else vector
-
-
 def _eager_maps(
     query, key, context_query, context_key, gate, *, attn_mask, key_lengths, is_causal, scale, quasi_bias=None, **_
 ) -> _Maps:
@@ -75,12 +71,8 @@ def _eager_maps(
     if isinstance(gate, Tensor):
         return _Maps(softmax, sigmoid, gate.unsqueeze(-1), None, None)
 
-    def side(x, context, vector, context_vector, bias):
-        logit = (x * _per_row(vector)).sum(-1) + (context * _per_row(context_vector)).sum(-1)
-        return torch.sigmoid(logit if bias is None else logit + bias.view(-1, 1))
-
-    query_gate = side(query, context_query, gate.query, gate.context_query, gate.query_bias)
-    key_gate = side(key, context_key, gate.key, gate.context_key, gate.key_bias)
+    query_gate = gate_values(query, context_query, gate.query, gate.context_query, gate.query_bias)
+    key_gate = gate_values(key, context_key, gate.key, gate.context_key, gate.key_bias)
     across = key_gate.unsqueeze(-2 if gate.form == "column" else -1)
     lam = 1 - (gate.beta * query_gate.unsqueeze(-1) + gate.gamma * across)
     return _Maps(softmax, sigmoid, lam, query_gate, key_gate)

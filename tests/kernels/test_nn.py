@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import qacg_kernels as qk
 from qacg_kernels import keep_mask
-from qacg_kernels.nn import GATE_ROLES, NAMINGS, FusedQuasiAttention
+from qacg_kernels.attention_layers import GATE_ROLES, NAMINGS
+from qacg_kernels.nn import FusedQuasiAttention
 
 # Allowed error in roundings of the largest element, in addition to twice the error of eager, which may be 0 over so few
 # elements. The kernels keep scores times log2 e: the rounding of that product changes P by roundings of the size of a

@@ -22,10 +22,9 @@ from published_attention import (
 )
 from torch import nn
 
-from qacg_kernels.context_mixing import FusedContextMixing
-from qacg_kernels.nn import GATE_ROLES, NAMINGS, FusedQuasiAttention
-from qacg_kernels.patch import apply_fused_attention
-from qacg_kernels.placeholder_attentions import PlaceholderMap
+from qacg_kernels.attention_layers import GATE_ROLES, NAMINGS
+from qacg_kernels.nn import FusedQuasiAttention
+from qacg_kernels.patch import FusedContextMixing, PatchedQuasiAttention, PlaceholderMap, apply_fused_attention
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -331,6 +330,14 @@ def test_placeholder_map_can_be_copied_like_a_tensor():
     assert "PlaceholderMap" in f"{absent}"
 
 
+def test_packed_call_of_a_patched_module_returns_no_map():
+    module = PublishedAttention().eval()
+    apply_fused_attention(module)
+    x, c = inputs()
+    offsets = torch.tensor([0, x.shape[1]])
+    assert module(x[0], context=c[0], cu_seqlens=offsets, max_seqlen=x.shape[1])[1:4] == (None, None, None)
+
+
 @pytest.mark.full
 def test_patched_model_without_maps_compiles():
     model = strengthen(PublishedModel()).eval()
@@ -512,7 +519,7 @@ def with_a_failing_layer():
         (ReturnsHeads, "expected a result of shape"),
         (NeedsMore, r"expected a module that can be called as \(hidden_states"),
         (FirstOnly, "expected its forward to return .*five values.* got 1 values"),
-        (with_a_failing_layer, "expected layers that FusedQuasiAttention can use, got the error: called twice"),
+        (with_a_failing_layer, "expected layers that PatchedQuasiAttention can use, got the error: called twice"),
     ],
     ids=["shape", "call", "values", "layer"],
 )
@@ -574,7 +581,7 @@ def test_unverified_patch_does_not_compare_results():
 def test_modules_on_the_meta_device_are_patched_by_kind(make):
     model = make().to("meta")
     assert apply_fused_attention(model) == 2
-    kind = FusedQuasiAttention if make is PublishedModel else FusedContextMixing
+    kind = PatchedQuasiAttention if make is PublishedModel else FusedContextMixing
     blocks = model.layer if make is PublishedModel else model
     assert all(type(block.self) is kind for block in blocks)
 

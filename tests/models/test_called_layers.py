@@ -19,7 +19,7 @@ from qacg_models import (
 from qacg_models.modules.context_fold import fold_context
 from torch import nn
 
-from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES, NAMINGS
+from qacg_kernels.attention_layers import CONTEXT_ROLES, GATE_ROLES, NAMINGS
 
 SIZES = {
     "vocab_size": 50,

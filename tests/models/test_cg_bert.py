@@ -9,7 +9,7 @@ from parity import strengthen
 from qacg_models import CGBertConfig, CGBertForSequenceClassification
 
 from qacg_kernels import apply_fused_attention
-from qacg_kernels.nn import NAMINGS
+from qacg_kernels.attention_layers import NAMINGS
 
 SIZES = {**TINY, "contexts": ["price", "safety", "general"], "num_labels": 3}
 VARIANTS = {

@@ -21,7 +21,7 @@ LAYERS = (
     ("qacg_kernels.self_check",),
     ("qacg_kernels.backends",),
     ("qacg_kernels.dispatch",),
-    ("qacg_kernels",),  # functional, nn, patch, testing and the commands
+    ("qacg_kernels",),  # functional, attention_layers, nn, patch, testing and the commands
     ("qacg_models.errors",),
     ("qacg_models.configs", "qacg_models.utils"),
     ("qacg_models.checkpoints", "qacg_models.modules", "qacg_models.data"),

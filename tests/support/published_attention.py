@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from qacg_kernels.nn import NAMINGS
+from qacg_kernels.attention_layers import NAMINGS
 
 BATCH, LENGTH, HIDDEN, HEADS = 2, 5, 12, 3
 HEAD_DIM = HIDDEN // HEADS

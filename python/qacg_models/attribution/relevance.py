@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qacg_kernels.nn import autocast_enabled
+from qacg_kernels.attention_layers import autocast_enabled
 from qacg_models.attribution.sensitivity import classify, evaluation_mode, one_hot
 from qacg_models.configs.field_checks import check_number
 from qacg_models.models.pretrained import EncoderPreTrainedModel

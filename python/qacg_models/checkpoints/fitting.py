@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES
+from qacg_kernels.attention_layers import CONTEXT_ROLES, GATE_ROLES
 from qacg_models.checkpoints.files import some
 from qacg_models.checkpoints.load_report import Report
 from qacg_models.checkpoints.permissions import Permissions, asking_for

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES, NAMINGS
+from qacg_kernels.attention_layers import CONTEXT_ROLES, GATE_ROLES, NAMINGS
 from qacg_models.errors import CheckpointError
 
 BASE = "bert."
@@ -57,7 +57,7 @@ class Layout:
         outer: prefix of all names, including heads, such as `module.`.
         base: prefix of backbone names after `outer`: `bert.`, or nothing.
         gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias; ignored with `tensorflow`.
-        attention: the naming of the attention layers, a key of `qacg_kernels.nn.NAMINGS`.
+        attention: the naming of the attention layers, a key of `qacg_kernels.attention_layers.NAMINGS`.
         tensorflow: whether the names are paths with slashes.
     """
 

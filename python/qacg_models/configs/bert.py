@@ -2,7 +2,7 @@
 
 from typing_extensions import Unpack
 
-from qacg_kernels.nn import check_choice, check_flag
+from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.configs.encoder import EncoderConfig, EncoderFields
 
 OUTSIDE_POSITIONS = ("ignore", "clamp")

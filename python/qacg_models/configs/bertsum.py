@@ -3,7 +3,7 @@
 from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 
-from qacg_kernels.nn import check_choice
+from qacg_kernels.call.validation import check_choice
 from qacg_models.configs.encoder import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
 from qacg_models.configs.field_checks import check_probability, check_size

@@ -4,7 +4,7 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from qacg_kernels.nn import check_choice
+from qacg_kernels.call.validation import check_choice
 from qacg_models.configs.context import GatedContextConfig, GatedContextFields
 
 GATE_ACTIVATIONS = ("sigmoid", "tanh")

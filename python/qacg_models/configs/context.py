@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from typing_extensions import Unpack
 
-from qacg_kernels.nn import check_choice, check_flag
+from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.configs.encoder import EncoderConfig, EncoderFields
 from qacg_models.configs.field_checks import check_size
 from qacg_models.configs.limits import MOST, limit

@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from typing_extensions import TypedDict, Unpack
 
-from qacg_kernels.nn import check_choice, check_flag
+from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.configs.field_checks import check_dtypes, check_integer, check_number, check_probability, check_size
 
 POOLERS = ("cls", "attention")

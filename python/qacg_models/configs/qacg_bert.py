@@ -2,8 +2,8 @@
 
 from typing_extensions import Unpack
 
-from qacg_kernels.call.validation import checked_quasi_bias
-from qacg_kernels.nn import NAMINGS, check_choice
+from qacg_kernels.attention_layers import NAMINGS
+from qacg_kernels.call.validation import check_choice, checked_quasi_bias
 from qacg_models.configs.context import GatedContextConfig, GatedContextFields
 from qacg_models.configs.field_checks import check_number
 
@@ -25,7 +25,7 @@ class QACGBertConfig(GatedContextConfig):
         beta: factor of the query gate in lambda; 1 in the published code.
         gamma: factor of the key gate in lambda; 1 in the published code.
         attention_naming: "released" or "compact", the published names of the attention parameters
-            (`qacg_kernels.nn.NAMINGS`). Checkpoints with either naming load.
+            (`qacg_kernels.attention_layers.NAMINGS`). Checkpoints with either naming load.
         **kwargs: other fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. The dropout probability
             `attention_probs_dropout_prob` applies to the attention matrix A, and to context queries and keys.
 

@@ -3,7 +3,7 @@
 from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 
-from qacg_kernels.nn import check_choice, check_flag
+from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.configs.bert import OUTSIDE_POSITIONS
 from qacg_models.configs.encoder import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import Self
 
-from qacg_kernels.nn import check_flag
+from qacg_kernels.call.validation import check_flag
 from qacg_models.configs.field_checks import check_count
 from qacg_models.data import Example
 from qacg_models.data.collators import PackingCollator

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, initialization as init
 from transformers.utils import ModelOutput
 
-from qacg_kernels.nn import GATE_STD, GateLayer
+from qacg_kernels.attention_layers import GATE_STD, GateLayer
 from qacg_models.checkpoints.loading import CheckpointLoading
 from qacg_models.models.model_card import CardWriting
 from qacg_models.modules.bert_layers import Dropout

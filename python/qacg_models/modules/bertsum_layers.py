@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
-from qacg_kernels.nn import check_choice, check_input_dtype
+from qacg_kernels.attention_layers import check_input_dtype
+from qacg_kernels.call.validation import check_choice
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.configs.bertsum import BLIND_QUERIES
 from qacg_models.configs.field_checks import check_dropout, check_integer

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from qacg_kernels.nn import ContextAttention
+from qacg_kernels.attention_layers import ContextAttention
 from qacg_models.configs.context import ContextFromLayerConfig, GatedContextConfig
 from qacg_models.modules.bert_encoder import BertLayer
 from qacg_models.modules.bert_layers import AttentionBlock, BertIntermediate, BertResidualOutput

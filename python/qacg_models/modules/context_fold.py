@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qacg_kernels.nn import CONTEXT_ROLES, plain_parameters
+from qacg_kernels.attention_layers import CONTEXT_ROLES, plain_parameters
 from qacg_models.modules.packing import Packing, SharedTexts, first_tokens, per_token
 
 _OWN_ROLES = ("query", "key", "value")

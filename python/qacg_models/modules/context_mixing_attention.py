@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from qacg_kernels.nn import ContextAttention, accept_other_naming
+from qacg_kernels.attention_layers import ContextAttention, accept_other_naming
 from qacg_models.configs.cg_bert import CGBertConfig
 from qacg_models.modules.context_fold import Projections
 from qacg_models.modules.packing import Packing, SharedTexts

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qacg_kernels.call.validation import broadcasts, dense_tensor
-from qacg_kernels.nn import check_choice, check_flag, check_input_dtype
+from qacg_kernels.attention_layers import check_input_dtype
+from qacg_kernels.call.validation import broadcasts, check_choice, check_flag, dense_tensor
 from qacg_models.configs.bertsum import BLIND_QUERIES
 from qacg_models.configs.field_checks import check_dropout, check_integer
 from qacg_models.modules.softmax_attention import softmax_attention, softmax_map

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from qacg_kernels.call.equations import gate_values
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import row_dtype
 from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, bias_of_keys
@@ -135,12 +136,11 @@ class QuasiSelfAttention(FusedQuasiAttention):
             # same effect, but is slow: the gradient of the slice has the size of context_keys.
             kept = self.drop_context(torch.ones_like(context_keys))
             context_keys, context_key = context_keys * kept, context_key * kept[:, :1]
-        lam = self.gate(tuple(x.transpose(1, 2) for x in (query, key, value, context_query, context_key)))
-        if not isinstance(lam, Tensor):
-            lam = lambda_of_rows(query, key, context_query, context_key, lam).transpose(1, 2)
+        heads = tuple(x.transpose(1, 2) for x in (query, key, value, context_query, context_key))
+        gate = self.gate(heads)
         out = quasi_attention(
             *(x.transpose(1, 2) for x in (query, keys, values, context_query, context_keys)),
-            lam,
+            gate if isinstance(gate, Tensor) else lambda_of_rows(heads, gate),
             key_lengths=packing.lengths(),
             dropout_p=dropout_p,
             quasi_scale=self.quasi_scale,
@@ -193,8 +193,8 @@ def eager_quasi_attention(
     if mask is not None:
         quasi_map = quasi_map.masked_fill(~mask, 0.0)
     if isinstance(gate, GateParameters):
-        query_gate = _gate(query, gate.query, context_query, gate.context_query, gate.query_bias)
-        key_gate = _gate(key, gate.key, context_key, gate.context_key, gate.key_bias)
+        query_gate = _gate(query, context_query, gate.query, gate.context_query, gate.query_bias)
+        key_gate = _gate(key, context_key, gate.key, gate.context_key, gate.key_bias)
         gate = 1 - (gate.beta * query_gate + gate.gamma * key_gate)
     lam = gate
     gated_map = lam.unsqueeze(-1) * quasi_map
@@ -210,35 +210,26 @@ def _padding_pays(packing: Packing) -> bool:
     return 0 < packing.batch * packing.max_seqlen <= _MOST_PADDING * packing.sequences.shape[0]
 
 
-def lambda_of_rows(
-    query: Tensor, key: Tensor, context_query: Tensor, context_key: Tensor, gate: GateParameters
-) -> Tensor:
-    """Returns the gate lambda of each query, (..., H), in the dtype of the queries.
+def lambda_of_rows(heads: tuple[Tensor, Tensor, Tensor, Tensor, Tensor], gate: GateParameters) -> Tensor:
+    """Returns the gate lambda of each query, (B, H, L), in the dtype of the queries.
 
     As in the kernels, the computation is in float32, or in float64 for float64 inputs.
 
     Args:
-        query: the queries, (..., H, D).
-        key: the keys at the positions of the queries, of the same shape.
-        context_query: the context queries, of the same shape.
-        context_key: the context keys at the positions of the queries, of the same shape.
+        heads: query, key, value, context query and context key at the same positions, (B, H, L, D) each.
         gate: the parameters of lambda.
     """
-
-    def share(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
-        logit = (x.to(dtype) * vector).sum(-1) + (context.to(dtype) * context_vector).sum(-1)
-        return (logit if bias is None else logit + bias).sigmoid()
-
-    dtype = row_dtype(query)
-    query_gate = share(query, gate.query, context_query, gate.context_query, gate.query_bias)
-    key_gate = share(key, gate.key, context_key, gate.context_key, gate.key_bias)
-    return (1 - (gate.beta * query_gate + gate.gamma * key_gate)).to(query.dtype)
+    query, key, context_query, context_key = (x.to(row_dtype(x)) for x in (*heads[:2], *heads[3:]))
+    query_gate = gate_values(query, context_query, gate.query, gate.context_query, gate.query_bias)
+    key_gate = gate_values(key, context_key, gate.key, gate.context_key, gate.key_bias)
+    return (1 - (gate.beta * query_gate + gate.gamma * key_gate)).to(heads[0].dtype)
 
 
-def _gate(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns sigmoid(x . vector + context . context_vector + bias), (B, H, L).
+def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns sigmoid(x . vector + context . context_vector + bias), (B, H, L), by matrix products.
 
-    Both vectors are (D) or (H, D).
+    Both vectors are (D) or (H, D). `equations.gate_values` has element-wise products and sums instead, which would
+    change the graph of exported models.
     """
     logit = _dot(x, vector) + _dot(context, context_vector)
     if bias is not None:

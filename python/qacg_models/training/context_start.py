@@ -19,7 +19,7 @@ from qacg_models.modules.context_encoder import ContextBertEncoder
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_kernels.nn import ContextAttention
+    from qacg_kernels.attention_layers import ContextAttention
     from qacg_models.checkpoints.source import Source
     from qacg_models.models.context_bert import ContextBertForSequenceClassification
 
