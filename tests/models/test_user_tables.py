@@ -225,6 +225,14 @@ def test_one_column_with_texts_of_several_lines_warns(tmp_path):
     assert found == texts_of(path, quoting="minimal") == ["kind\nstaff", "slow", "a\nb\nc"]
 
 
+def test_text_whose_lines_look_like_rows_is_read_among_quoted_texts(tmp_path):
+    rows = [("text", "label"), ("I paid 1,500 for it\nnot worth it", "bad"), ("kind, quick", "good"), ("a\n\nb", "bad")]
+    path = write_table(tmp_path / "in.csv", rows)
+    with pytest.warns(ReadingWarning, match=r"in.csv: 1 text in quotation marks on several lines, .* lines 2 to 3; if"):
+        found = [one.text for one in read_requests(path, "csv", Columns("text", None, None))]
+    assert found == [text for text, _ in rows[1:]]
+
+
 def test_quoting_none_keeps_marks_in_names_and_cells(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text('text,"aspect,label\n"fine",food,good\n"",food,bad\n')
