@@ -378,6 +378,14 @@ def test_json_file_of_lines_is_read(tmp_path, start):
         rows_of(path)
 
 
+@pytest.mark.parametrize(("text", "reason"), [("", ": has no rows"), ('{\n"data": []}', ", or an array in a file")])
+def test_json_file_without_rows_or_of_another_form_raises(tmp_path, text, reason):
+    path = tmp_path / "train.json"
+    path.write_text(text)
+    with raises(f"DataError: train.json...{reason}"):
+        rows_of(path)
+
+
 @pytest.mark.parametrize("form", ["[{}]", "[{}\n]"])
 def test_json_items_on_one_line_are_separate_sentences(tmp_path, form):
     records = [dict(zip(GERMAN[0], row)) for row in [*GERMAN[1:], *GERMAN[1:3]]]
@@ -657,7 +665,10 @@ def test_tsv_without_text_column_names_its_format(tmp_path):
         rows_of(path)
 
 
-@pytest.mark.parametrize("options", [{"encoding": "cp1252"}, {"quoting": "none"}, {"skip_empty": True}, {"wide": True}])
+@pytest.mark.parametrize(
+    "options",
+    [{"encoding": "cp1252"}, {"quoting": "none"}, {"skip_empty": True}, {"wide": True}, {"target_column": "target"}],
+)
 def test_published_format_with_table_options_raises(small_data, options):
     with raises(f"InputError: {next(iter(options))}: ... is read as sentihood-tsv, which does not support this option"):
         load_data(small_data, ("train",), DataOptions(**options))
@@ -718,7 +729,14 @@ def test_boolean_labels_are_equal_in_all_formats(tmp_path, suffix):
 def test_excel_gives_the_rows_of_the_sheet(tmp_path):
     openpyxl = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
     book = openpyxl.Workbook()
-    for row in ([None], [*GERMAN[0], None], *GERMAN[1:], [], ["neu", "Essen"], ["acht", "Essen", 8.0]):
+    for row in (
+        [None],
+        [*GERMAN[0], None],
+        *GERMAN[1:],
+        [" ", "\n", None, ""],
+        ["neu", "Essen", None, " "],
+        ["acht", "Essen", 8.0],
+    ):
         book.active.append(list(row))
     book.save(tmp_path / "train.xlsx")
     with raises("DataError: xlsx:16: has an empty 'label'"):
