@@ -225,7 +225,7 @@ def test_one_column_with_texts_of_several_lines_warns(tmp_path):
     assert found == texts_of(path, quoting="minimal") == ["kind\nstaff", "slow", "a\nb\nc"]
 
 
-def test_text_whose_lines_look_like_rows_is_read_among_quoted_texts(tmp_path):
+def test_text_of_lines_that_look_like_rows_is_read_and_warns(tmp_path):
     rows = [("text", "label"), ("I paid 1,500 for it\nnot worth it", "bad"), ("kind, quick", "good"), ("a\n\nb", "bad")]
     path = write_table(tmp_path / "in.csv", rows)
     with pytest.warns(ReadingWarning, match=r"in.csv: 1 text in quotation marks on several lines, .* lines 2 to 3; if"):
