@@ -144,6 +144,7 @@ def test_ask_bad_input_raises(ask, folders, tmp_path):
             InputError,
             "targets: expected None, since the model has no targets, got x",
         ),
+        (lambda: ask(TEXTS[0], targets=[]), InputError, r"targets: expected None, .* got \[\]. Omit targets"),
         (lambda: ask(" "), InputError, "text: expected a sentence, got an empty text"),
         (lambda: ask(["fine", ""]), InputError, "text: expected a sentence, got an empty text"),
         (lambda: ask(None), TypeError, "texts: expected str or a sequence of str, got NoneType"),

@@ -107,9 +107,17 @@ def test_fit_labels_are_named_by_their_values(kind):
     assert found.classes_.tolist() == [1, 5] and set(found.predict(X)) <= {1, 5}
 
 
+def test_fit_equal_labels_of_two_types_are_one_class():
+    X, stars = pairs(8)
+    mixed = np.array([(one == 5, int(one == 5))[row % 2] for row, one in enumerate(stars.tolist())], dtype=object)
+    found = classifier(options={"max_steps": 1}).fit(X, mixed)
+    assert len(found.sentiment_.labels) == len(found.classes_) == 2
+    np.testing.assert_allclose(found.predict_proba(X).sum(axis=1), 1)
+
+
 def test_fit_labels_without_an_order_raise_before_training(monkeypatch):
     monkeypatch.setattr(AspectSentiment, "fit", None)
-    with pytest.raises(TypeError, match="not supported between instances of"):
+    with pytest.raises(TypeError, match="y: expected labels of one type, got several"):
         classifier().fit([("a", "food"), ("b", "food")], np.array(["good", 1], dtype=object))
 
 

@@ -162,7 +162,13 @@ def test_germeval_xml_and_lines_give_the_same_rows(tmp_path):
 
 NO_CATEGORY = {
     "laptops 2014": (TERMS, "data.xml", "got 1 text with 1 aspectTerm, which have no category; to train or evaluate"),
-    "test, phase A": (UNLABELLED, "data.xml", "got 1 text with no opinions, as in a test file; to train or evaluate"),
+    "test, phase A": (
+        UNLABELLED,
+        "data.xml",
+        "got 1 text with no aspectCategory or Opinion, as in a test file; to train or evaluate",
+    ),
+    "lower case": (REVIEWS.lower(), "data.xml", "got 4 texts with no aspectCategory or Opinion, as in a test file"),
+    "empty": ("", "data.xml", "got no sentence or Document; to train or evaluate"),
     "other XML": ("<rss><channel/></rss>", "data.xml", "got no sentence or Document, but the elements rss, channel"),
     "other texts": (
         MAMS.replace("<sentence>", "<item>").replace("</sentence>", "</item>"),
@@ -226,7 +232,7 @@ def test_commands_read_reviews_and_refuse_unlabelled_files(tmp_path, capsys):
     path = write(tmp_path, REVIEWS)
     bad = {
         write(tmp_path, TERMS, "laptops.xml"): "1 aspectTerm",
-        write(tmp_path, UNLABELLED, "test.xml"): "no opinions",
+        write(tmp_path, UNLABELLED, "test.xml"): "no aspectCategory or Opinion",
     }
     model = tmp_path / "model"
     sizes = [*SMALL_FLAGS, "--epochs=1", "--dev-fraction=0.34"]

@@ -225,6 +225,14 @@ def test_one_column_with_texts_of_several_lines_warns(tmp_path):
     assert found == texts_of(path, quoting="minimal") == ["kind\nstaff", "slow", "a\nb\nc"]
 
 
+def test_text_of_lines_that_look_like_rows_is_read_and_warns(tmp_path):
+    rows = [("text", "label"), ("I paid 1,500 for it\nnot worth it", "bad"), ("kind, quick", "good"), ("a\n\nb", "bad")]
+    path = write_table(tmp_path / "in.csv", rows)
+    with pytest.warns(ReadingWarning, match=r"in.csv: 1 text in quotation marks on several lines, .* lines 2 to 3; if"):
+        found = [one.text for one in read_requests(path, "csv", Columns("text", None, None))]
+    assert found == [text for text, _ in rows[1:]]
+
+
 def test_quoting_none_keeps_marks_in_names_and_cells(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text('text,"aspect,label\n"fine",food,good\n"",food,bad\n')
@@ -367,6 +375,14 @@ def test_json_file_of_lines_is_read(tmp_path, start):
     with path.open("a") as handle:
         handle.write('\n{"text": \n')
     with raises(f"DataError: :{len(GERMAN) + start.count(chr(10))}: is not JSON"):
+        rows_of(path)
+
+
+@pytest.mark.parametrize(("text", "reason"), [("", ": has no rows"), ('{\n"data": []}', ", or an array in a file")])
+def test_json_file_without_rows_or_of_another_form_raises(tmp_path, text, reason):
+    path = tmp_path / "train.json"
+    path.write_text(text)
+    with raises(f"DataError: train.json...{reason}"):
         rows_of(path)
 
 
@@ -649,7 +665,10 @@ def test_tsv_without_text_column_names_its_format(tmp_path):
         rows_of(path)
 
 
-@pytest.mark.parametrize("options", [{"encoding": "cp1252"}, {"quoting": "none"}, {"skip_empty": True}, {"wide": True}])
+@pytest.mark.parametrize(
+    "options",
+    [{"encoding": "cp1252"}, {"quoting": "none"}, {"skip_empty": True}, {"wide": True}, {"target_column": "target"}],
+)
 def test_published_format_with_table_options_raises(small_data, options):
     with raises(f"InputError: {next(iter(options))}: ... is read as sentihood-tsv, which does not support this option"):
         load_data(small_data, ("train",), DataOptions(**options))
@@ -710,7 +729,14 @@ def test_boolean_labels_are_equal_in_all_formats(tmp_path, suffix):
 def test_excel_gives_the_rows_of_the_sheet(tmp_path):
     openpyxl = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
     book = openpyxl.Workbook()
-    for row in ([None], [*GERMAN[0], None], *GERMAN[1:], [], ["neu", "Essen"], ["acht", "Essen", 8.0]):
+    for row in (
+        [None],
+        [*GERMAN[0], None],
+        *GERMAN[1:],
+        [" ", "\n", None, ""],
+        ["neu", "Essen", None, " "],
+        ["acht", "Essen", 8.0],
+    ):
         book.active.append(list(row))
     book.save(tmp_path / "train.xlsx")
     with raises("DataError: xlsx:16: has an empty 'label'"):

@@ -249,7 +249,7 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
 def _excel_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
     header: list[str] | None = None
     for line, cells in excel_rows(path):
-        while cells and cells[-1] in (None, ""):
+        while cells and (cells[-1] is None or (isinstance(cells[-1], str) and not cells[-1].strip())):
             cells.pop()
         if not cells:
             continue

@@ -29,12 +29,16 @@ def csv_rows(
         before: number of lines of the file that come before `lines`.
         quoting: one of `delimiters.QUOTING`.
 
+    If `quoting` is "auto", records of several lines are counted: those most of whose lines look like rows, and those
+    that are read right only with quotation marks. In a table of one column, every line looks like a row.
+
     Warns:
-        ReadingWarning: the table has one column, texts are on several lines, and `quoting` is "auto".
+        ReadingWarning: lines of a record look like rows, but there is only one column, or most such records need their
+            quotation marks.
 
     Raises:
-        DataError: the file is not CSV with this delimiter; or `quoting` is "auto", and quotation marks enclose lines
-            most of which look like rows.
+        DataError: the file is not CSV with this delimiter; the lines of the header look like rows; or, at the end of
+            the file, more records have lines that look like rows than need their quotation marks.
     """
     taken: list[str] = []  # lines of the current record
 
@@ -45,22 +49,28 @@ def csv_rows(
 
     reader = csv.reader(take(), delimiter=delimiter, quoting=reader_quoting(quoting), strict=True)
     start, width, spaced = before + 1, None, False
-    joined: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []  # records whose lines look like rows
+    needed = 0  # records that need their quotation marks
     try:
         for fields in reader:
             line, start = start, before + reader.line_num + 1
-            if len(taken) > 1 and quoting == AUTO:
-                if _joins_rows(taken, delimiter, taken[0].count(delimiter) if width is None else width, spaced):
-                    raise _joined_rows_error(path, line, start - 1)
-                joined += [(line, start - 1)] if width == 0 else []
+            marks = taken[0].count(delimiter) if width is None else width
+            if len(taken) > 1 and (width == 0 or _joins_rows(taken, delimiter, marks, spaced)):
+                joined.append((line, start - 1))
+            else:
+                needed += len(taken) > 1 or taken[0].count(delimiter) >= len(fields)
+            if joined and width is None and quoting == AUTO:
+                raise _joined_rows_error(path, *joined[0])
             if width is None and any(field.strip() for field in fields):
                 width, spaced = len(fields) - 1, any(f"{delimiter} " in one for one in taken)
             taken.clear()
             yield line, fields
     except csv.Error as error:
         raise _csv_error(path, start, delimiter, str(error)) from None
-    if joined:
+    if joined and quoting == AUTO:
         first, last = joined[0]
+        if width and len(joined) > needed:
+            raise _joined_rows_error(path, first, last)
         warnings.warn(
             f"{path}: {counted(len(joined), 'text')} in quotation marks on several lines, the first on lines {first} to"
             f" {last}; if quotation marks are ordinary characters, pass --quoting none",

@@ -304,6 +304,7 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
             "quoting": options.quoting != AUTO,
             "wide": options.wide,
             "aspect_columns": options.aspect_columns is not None,
+            "target_column": options.target_column is not None,
             "skip_empty": options.skip_empty,
         }
         if formats[0].task is not None:

@@ -7,8 +7,9 @@ from itertools import chain
 
 AUTO = "auto"
 DELIMITERS = (",", ";", "\t", "|")
-# auto: as minimal, but a field over lines that each look like a row is an error; minimal: quotation marks may enclose a
-# field, as in csv.QUOTE_MINIMAL; none: they are ordinary characters, as in csv.QUOTE_NONE.
+# auto: as minimal, but a field over lines that each look like a row is an error, or a warning if most other fields need
+# their quotation marks; minimal: quotation marks may enclose a field, as in csv.QUOTE_MINIMAL; none: they are ordinary
+# characters, as in csv.QUOTE_NONE.
 QUOTING = (AUTO, "minimal", "none")
 _LONGEST_HEADER = 100  # maximum number of lines; quoted names may contain line ends
 # Excel reads the delimiter from a first line such as `sep=;`, and does not show this line.

@@ -95,19 +95,21 @@ def json_lines(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[i
         try:
             yield number, parse_json(text)
         except json.JSONDecodeError as error:
-            reason = f"is not JSON ({error.msg}, column {error.colno}); write one object per line"
+            advice = "write one object per line, or an array in a file that ends in .json"
+            reason = f"is not JSON ({error.msg}, column {error.colno}); {advice}"
             raise DataError(path, number, reason) from None
 
 
 def json_items(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]]:
-    """Yields the number and the value of each item of a JSON array, or of each line if the file begins with {.
+    """Yields the number and value of each array item, or of each line if a file is empty or begins with {.
 
     Raises:
         DataError: as in `json_array` and `json_lines`.
     """
     lines = numbered_lines(path, encoding, MOST_FILE_BYTES)
     head = list(_up_to_text(lines))
-    if head and head[-1][1].lstrip().startswith("{"):
+    first = head[-1][1].lstrip() if head else ""
+    if not first or first.startswith("{"):
         yield from json_lines(path, itertools.chain(head, lines))
     else:
         yield from _array_items(path, itertools.chain(head, lines))

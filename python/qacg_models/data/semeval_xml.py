@@ -50,9 +50,11 @@ def _described(elements: Counter[str]) -> str:
     """Returns what a file without opinions contains."""
     count = sum(elements[name] for name in ("sentence", "Document"))
     if not count:
-        return f"no sentence or Document, but the elements {', '.join([*elements][:5])}"
+        others = f", but the elements {', '.join([*elements][:5])}" if elements else ""
+        return f"no sentence or Document{others}"
     terms = counted(elements["aspectTerm"], "aspectTerm", "aspectTerms")
-    named = f"{terms}, which have no category" if elements["aspectTerm"] else "no opinions, as in a test file"
+    unlabelled = "no aspectCategory or Opinion, as in a test file"
+    named = f"{terms}, which have no category" if elements["aspectTerm"] else unlabelled
     return f"{counted(count, 'text')} with {named}"
 
 

@@ -94,10 +94,13 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         labels = np.asarray(y)
         if labels.shape != (len(texts),):
             raise InputError(f"y: expected {len(texts)} labels, one for each row of X, got the shape {labels.shape}.")
-        names = texts_of("y", labels)
-        check_empty({"y": names}, "raise", advice=_ADVICE)
-        classes = np.unique(labels)
-        frame = {"text": texts, "aspect": aspects, "label": names}
+        check_empty({"y": texts_of("y", labels)}, "raise", advice=_ADVICE)
+        try:
+            classes, places = np.unique(labels, return_inverse=True)
+        except TypeError as error:
+            raise TypeError(f"y: expected labels of one type, got several ({error}). Convert them to texts.") from None
+        label_names = texts_of("classes_", classes)  # equal labels such as 1 and True have one name
+        frame = {"text": texts, "aspect": aspects, "label": [label_names[place] for place in places]}
         options = {"seed": self.random_state, **(self.options or {})}
         say = print if self.verbose else _ignore  # `_ignore` also hides the progress bar
         self.sentiment_ = AspectSentiment.fit(frame, start=self.start, say=say, **options)

@@ -56,7 +56,9 @@ class Questions:
         known = tuple(known_targets)
         if targets is not None and not task.has_targets:
             given = targets if isinstance(targets, str) else ", ".join(map(str, targets))
-            raise InputError(f"targets: expected None, since the model has no targets, got {given}. Omit targets.")
+            raise InputError(
+                f"targets: expected None, since the model has no targets, got {given or repr(targets)}. Omit targets."
+            )
         aspects = task.aspects if aspects is None else _names("aspects", aspects, task.aspects)
         if not task.has_targets:
             targets = known
