@@ -245,7 +245,7 @@ def test_commands_read_reviews_and_refuse_unlabelled_files(tmp_path, capsys):
     assert main(["train", "--data", str(path), "--output", str(model), *sizes]) == 0
     for file, reason in bad.items():
         fails(capsys, ["evaluate", model, "--data", file], file.name, reason)
-        fails(capsys, ["predict", model, "--input", file], "expected a suffix of a known format, got 'xml'")
+        fails(capsys, ["predict", model, "--input", file], "got 'xml'; write the texts to a CSV")
     assert main(["evaluate", str(model), "--data", str(path), "--bootstrap", "0"]) == 0
     assert "left out of data.xml: 1 text marked OutOfScope\n" in "".join(capsys.readouterr())
 

@@ -225,6 +225,13 @@ def test_one_column_with_texts_of_several_lines_warns(tmp_path):
     assert found == texts_of(path, quoting="minimal") == ["kind\nstaff", "slow", "a\nb\nc"]
 
 
+def test_texts_with_commas_in_a_tsv_of_one_column_are_read(tmp_path):
+    path = tmp_path / "in.tsv"
+    path.write_text("review\nfine, really\nslow, dear, cold\n", encoding="utf-8")
+    columns = Columns(aspect=None, label=None, text="review")
+    assert [one.text for one in read_requests(path, "tsv", columns)] == ["fine, really", "slow, dear, cold"]
+
+
 def test_text_of_lines_that_look_like_rows_is_read_and_warns(tmp_path):
     rows = [("text", "label"), ("I paid 1,500 for it\nnot worth it", "bad"), ("kind, quick", "good"), ("a\n\nb", "bad")]
     path = write_table(tmp_path / "in.csv", rows)

@@ -179,6 +179,6 @@ def _format_reason(dataset: Dataset) -> str:
     if chosen.records is not None and file.suffix.lower() in (".csv", ".tsv") and options.delimiter == AUTO:
         columns = options.columns()
         lines = (text + "\n" for _, text in islice(numbered_lines(file, columns.encoding), 100))
-        delimiter, _, _ = find_delimiter(lines, columns.required(), columns.quoting)
+        delimiter, _, _ = find_delimiter(lines, columns.required(), columns.quoting, file.suffix)
         line += f"; delimiter {shown_delimiter(delimiter)!r}, from the header"
     return line

@@ -233,7 +233,7 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
     lines: Iterator[str] = (text + "\n" for _, text in numbered_lines(path, columns.encoding))
     delimiter, before = columns.delimiter, 0
     if delimiter == AUTO:
-        delimiter, before, lines = find_delimiter(lines, columns.required(), columns.quoting)
+        delimiter, before, lines = find_delimiter(lines, columns.required(), columns.quoting, path.suffix)
     header: list[str] = []
     rows = csv_rows(path, lines, delimiter, before, columns.quoting)
     for line, fields in fitting_rows(path, rows, delimiter):

@@ -26,17 +26,21 @@ def reader_quoting(quoting: str) -> int:
     return csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
 
 
-def find_delimiter(lines: Iterable[str], names: list[str], quoting: str = AUTO) -> tuple[str, int, Iterator[str]]:
+def find_delimiter(
+    lines: Iterable[str], names: list[str], quoting: str = AUTO, suffix: str = ".csv"
+) -> tuple[str, int, Iterator[str]]:
     """Detects the delimiter of a CSV file.
 
     A first line such as `sep=;`, which Excel reads, gives the delimiter. Without such a line, the result is the one
     of the DELIMITERS that splits the header into the most fields. Delimiters with which the header has all of `names`
-    take precedence over other delimiters.
+    take precedence over other delimiters. A header with one column fits all of them: the result is the tab for a file
+    with the suffix .tsv, else the comma.
 
     Args:
         lines: the lines of the file, with their line ends.
         names: column names that the header must have.
         quoting: one of QUOTING.
+        suffix: suffix of the file.
 
     Returns:
         The delimiter, the number of removed lines (1 for a line such as `sep=;`, else 0), and all other lines.
@@ -47,7 +51,9 @@ def find_delimiter(lines: Iterable[str], names: list[str], quoting: str = AUTO) 
         return declared[1], 1, chain(head[1:], lines)
     fields = {delimiter: _fields(head, delimiter, quoting) for delimiter in DELIMITERS}
     fitting = [delimiter for delimiter, found in fields.items() if set(names) <= set(found)]
-    return max(fitting or DELIMITERS, key=lambda delimiter: len(fields[delimiter])), 0, chain(head, lines)
+    usual = "\t" if suffix.lower() == ".tsv" else ","
+    found = max(fitting or DELIMITERS, key=lambda delimiter: (len(fields[delimiter]), delimiter == usual))
+    return found, 0, chain(head, lines)
 
 
 def _header(lines: Iterator[str], quoting: str) -> list[str]:

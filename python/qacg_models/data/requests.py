@@ -56,7 +56,8 @@ def format_of(path: Path, data_format: str = "auto") -> str:
     if data_format not in FORMATS:
         known = ",".join(FORMATS)
         reason = f"expected a suffix of a known format, got {data_format!r}"
-        raise DataError(path, None, f"{reason}; select one with --input-format {{{known}}}")
+        advice = "write the texts to a CSV with the column text" if data_format == "xml" else ""
+        raise DataError(path, None, f"{reason}; {advice or f'select one with --input-format {{{known}}}'}")
     if path == STANDARD_INPUT and data_format in BINARY:
         raise InputError(f"input: expected a file for {data_format}, got standard input; pass the path of a file")
     if not path.is_fifo():  # a pipe can be opened only once
