@@ -456,10 +456,8 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
 def broadcasts(shape: Sequence[int], full: Sequence[int]) -> bool:
     """Whether each size in `shape` is 1 or that of `full`."""
     compiling = torch.compiler.is_compiling()
-    for n, size in zip(shape, full):  # `all` of a generator takes twice as long
-        if not (compiling and surely_one(n)) and n not in (size, 1):
-            return False
-    return True
+    # Not `all` of a generator, which takes longer.
+    return not [n for n, size in zip(shape, full) if not (compiling and surely_one(n)) and n not in (size, 1)]
 
 
 def _integers(name: str, t: object, query: Tensor) -> Tensor:

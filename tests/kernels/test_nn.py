@@ -341,7 +341,7 @@ def test_gate_weight_on_another_device_raises(kind):
     module = FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0, lambda_bias=False)
     module.__class__ = kind
     module.lambda_q_query_layer.to("meta")
-    with pytest.raises(ValueError, match="query.*: expected .*device cpu like .*, got meta"):
+    with pytest.raises(ValueError, match=r"query.*: expected .*device cpu like .*, got meta"):
         module(X, context=C)
 
 
