@@ -37,6 +37,7 @@ CONTEXT_PROJECTIONS = ("hidden", "head")
 CONTEXT_ROLES = ("context_query", "context_key")
 GATE_ROLES = ("gate_query", "gate_context_query", "gate_key", "gate_context_key")
 GATE_STD = 0.01
+_LINEAR_FORWARD = nn.Linear.forward
 _AUTOCAST = {torch.float32, torch.float16, torch.bfloat16}  # dtypes that autocast converts
 
 
@@ -62,10 +63,11 @@ def plain_parameters(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
     """Returns weight and bias of a linear layer if reading them equals calling the layer; None if it must be called.
 
     A layer must be called if it is of another class than nn.Linear and GateLayer, such as an adapter, has hooks, or has
-    a `forward` on the instance. It must also be called if its weight is no plain tensor, or is computed at each access.
-    Hooks for all modules, which profilers register, do not count.
+    a `forward` on the instance. It must also be called if `forward` of the class was replaced, or if its weight is no
+    plain tensor, or is computed at each access. Hooks for all modules, which profilers register, do not count.
     """
-    if type(layer) not in (nn.Linear, GateLayer) or "forward" in vars(layer):
+    kind = type(layer)
+    if kind not in (nn.Linear, GateLayer) or kind.forward is not _LINEAR_FORWARD or "forward" in vars(layer):
         return None
     if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
         return None
@@ -162,10 +164,19 @@ class ContextAttention(nn.Module):
 
         Returns:
             A tensor in the shape of x without the last dimension, in the dtype of x.
+
+        Raises:
+            ValueError: a layer's weight is on another device than x.
         """
 
         def logits(role: str, x: Tensor) -> Tensor:
-            out = self.layer(role)(x)
+            layer = self.layer(role)
+            # Without a bias, torch multiplies with a weight on "meta" silently; the result is uninitialised memory.
+            parameters = plain_parameters(layer)
+            if parameters is not None and parameters[0].device != x.device:
+                name, got = NAMINGS[self.naming][role], parameters[0].device
+                raise ValueError(f"{name}: expected weights on device {x.device} like its input, got {got}")
+            out = layer(x)
             if out.shape[-1] == 1:
                 return out.squeeze(-1)
             return out.diagonal(dim1=head_axis, dim2=-1).movedim(-1, head_axis)  # row h of the weights for head h

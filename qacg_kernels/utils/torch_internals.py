@@ -109,12 +109,10 @@ def is_exporting() -> bool:
 
 
 def surely_one(size: int | torch.SymInt) -> bool:
-    """Whether a size is 1; False while tracing a size that depends on data, which cannot be compared with 1.
+    """Whether a traced size is 1; False for a size that depends on data, which cannot be compared with 1.
 
     Saves no time; a plain comparison would raise an error for such a size. No public function compares it.
     """
-    if not torch.compiler.is_compiling():
-        return size == 1
     from torch.fx.experimental.symbolic_shapes import statically_known_true  # here, because it imports sympy
 
     return statically_known_true(size == 1)

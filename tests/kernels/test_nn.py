@@ -15,8 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import qacg_kernels as qk
 from qacg_kernels import keep_mask
-from qacg_kernels.attention_layers import GATE_ROLES, NAMINGS
+from qacg_kernels.attention_layers import GATE_ROLES, NAMINGS, GateLayer
 from qacg_kernels.nn import FusedQuasiAttention
+from qacg_kernels.patch import FusedContextMixing
 
 # Allowed error in roundings of the largest element, in addition to twice the error of eager, which may be 0 over so few
 # elements. The kernels keep scores times log2 e: the rounding of that product changes P by roundings of the size of a
@@ -324,6 +325,25 @@ def test_gate_layer_that_is_not_plain_is_called(per_head, way):
         torch.testing.assert_close(results[0], results[1])
     trained = [p for p in module.parameters() if not p.is_meta]
     assert all(p.grad is not None and p.grad.any() for p in trained)
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, GateLayer])
+def test_forward_replaced_on_the_class_of_gates_is_called(kind, monkeypatch):
+    module = strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0)).eval()
+    names = [name for name, layer in module.named_children() if isinstance(layer, kind)]
+    expected = change(copy.deepcopy(module), tuple(names), by_its_weights)(X, context=C)
+    monkeypatch.setattr(kind, "forward", lambda layer, x: 2 * nn.functional.linear(x, layer.weight, layer.bias))
+    found = module(X, context=C)
+    torch.testing.assert_close((found[0], found[4]), (expected[0], expected[4]))
+
+
+@pytest.mark.parametrize("kind", [FusedQuasiAttention, FusedContextMixing])
+def test_gate_weight_on_another_device_raises(kind):
+    module = FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0, lambda_bias=False)
+    module.__class__ = kind
+    module.lambda_q_query_layer.to("meta")
+    with pytest.raises(ValueError, match=r"query.*: expected .*device cpu like .*, got meta"):
+        module(X, context=C)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -246,6 +246,13 @@ def test_causal_bias_raises_in_every_dense_call(argument, name, causal_bias):
         check_error(call, arguments() | {argument: derived}, TypeError, [f"{argument}: expected", "got CausalBias"])
 
 
+def test_subclass_of_causal_bias_raises():
+    from torch.nn.attention.bias import CausalBias, CausalVariant  # here, because it imports the compiler
+
+    mask = type("Window", (CausalBias,), {})(CausalVariant.UPPER_LEFT, L, S)
+    check_error(qk.quasi_attention, dense_arguments() | {"attn_mask": mask}, TypeError, ["attn_mask: expected"])
+
+
 @pytest.mark.parametrize("keys", [L, L + 3])
 def test_masks_that_replace_a_causal_bias_give_its_values(keys, causal_bias):
     """The error of a CausalBias names these masks."""

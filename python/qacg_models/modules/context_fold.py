@@ -286,9 +286,10 @@ def fold_context(model: nn.Module) -> int:
     """Folds the context layers of a QACG-BERT or CG-BERT into projections, for inference.
 
     Results stay the same up to rounding. The folded weights are used in calls that record no gradients and return no
-    attention maps, but not while a folded layer has a hook, an adapter or quantized weights. `model.train()` and
-    `load_state_dict` drop them. After any other change of the weights, call this function again. Parameters, state
-    dict and saved files stay as they are.
+    attention maps, but not while a folded layer has a hook, an adapter or quantized weights. `train()` and
+    `load_state_dict` of the model, its encoder or an encoder layer drop them. After any other change of the weights,
+    also by `load_state_dict` of a part of an encoder layer, call this function again. Parameters, state dict and saved
+    files stay as they are.
 
     Args:
         model: any module that contains the encoder of a QACG-BERT or CG-BERT, in evaluation mode.
