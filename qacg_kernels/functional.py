@@ -6,7 +6,9 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from qacg_kernels import dispatch, self_check
+from qacg_kernels import self_check
+from qacg_kernels.backends import dispatch
+from qacg_kernels.backends.dispatch import Explanation
 from qacg_kernels.call import equations
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.equations import Position
@@ -14,7 +16,6 @@ from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, row_dtype
 from qacg_kernels.call.quasi_bias import QuasiBias
 from qacg_kernels.call.validation import dense_problem, dense_tensor, packed_problem, probability
-from qacg_kernels.dispatch import Explanation
 from qacg_kernels.operators import autograd
 from qacg_kernels.utils.torch_internals import functorch_active, has_values
 

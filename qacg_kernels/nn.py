@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qacg_kernels.backends.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import HIDING, cast_mask
 from qacg_kernels.call.validation import broadcasts, checked_quasi_bias, dense_tensor, finite_number, probability
-from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
 from qacg_kernels.placeholder_attentions import PlaceholderMap
 from qacg_kernels.utils.torch_internals import is_fake, values_readable

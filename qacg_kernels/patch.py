@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from qacg_kernels.backends.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.call.validation import finite_number
 from qacg_kernels.context_mixing import FusedContextMixing
-from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.nn import NAMINGS, ContextAttention, FusedQuasiAttention, check_choice, check_flag, layer_sizes
 
 

@@ -15,6 +15,8 @@ from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_
 NAME = "cpu"
 RANK = 50
 AUTOMATIC = True
+HAS_GPU_KERNELS = False
+BACKWARD = None
 # The kernels for ARM have run in an emulator only.
 NEEDS_SELF_CHECK = cpu_info.is_aarch64()
 TAKES_PACKED = True

@@ -16,6 +16,8 @@ from qacg_kernels.utils.torch_internals import constant_when_traced, is_fake
 NAME = "cuda"
 RANK = 40
 AUTOMATIC = True
+HAS_GPU_KERNELS = True
+BACKWARD = None
 NEEDS_SELF_CHECK = True
 TAKES_PACKED = True
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"

@@ -27,12 +27,10 @@ _REGISTERED: tuple[Backend, ...] = (
 )
 _MODULES = tuple(sorted(_REGISTERED, key=lambda module: module.RANK))
 _BY_NAME: dict[str, Backend] = {module.NAME: module for module in _MODULES}
-# From the name of the forward's backend to the backend whose backward runs instead, if it supports the call. This
-# backward can read the tensors that the forward saves.
-_FOLLOWED_BY: dict[str, Backend] = {hopper.NAME: triton}
 AUTO = "auto"
 BACKENDS = tuple(_BY_NAME)  # in order of preference
 NAMES = (AUTO, *BACKENDS)
+tile_tables.gpu_backends = tuple(module.NAME for module in _MODULES if module.HAS_GPU_KERNELS)
 
 VARIABLE = "QACG_BACKEND"
 # The meaning of "auto" in this process: QACG_BACKEND at import, or "auto" itself if it is unset or empty.
@@ -177,8 +175,10 @@ def backward_of(module: Backend, problem: Problem) -> Backend:
 
     The forward saves what the `residuals` of that backend request.
     """
-    other = _FOLLOWED_BY.get(module.NAME)
-    return module if other is None or _reasons(other, problem) else other
+    if module.BACKWARD is None:
+        return module
+    other = _BY_NAME[module.BACKWARD]
+    return module if _reasons(other, problem) else other
 
 
 def residuals(module: Backend, problem: Problem) -> Residuals:
@@ -190,8 +190,9 @@ def _name_of_backward(module: Backend, problem: Problem) -> str:
     return backward_of(module, problem).NAME
 
 
-for _name in _FOLLOWED_BY:
-    autograd.choose_backward[_name] = functools.partial(_name_of_backward, _BY_NAME[_name])
+for _module in _MODULES:
+    if _module.BACKWARD is not None:
+        autograd.choose_backward[_module.NAME] = functools.partial(_name_of_backward, _module)
 
 
 def forget() -> None:
@@ -282,7 +283,7 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
     name = _ASKED_FOR if backend == AUTO else backend
     selected = _of_length(_selection(problem, backend, name, differentiable), problem)
     advice = f"{preferred.NAME} is preferred; python -m qacg_kernels.tune measures which is faster on this GPU"
-    passed_by = {m.NAME: advice for m in (hopper, cuda, triton) if m is not preferred}
+    passed_by = {m.NAME: advice for m in _MODULES if m.HAS_GPU_KERNELS and m is not preferred}
     return selected.NAME, {n: why for n, why in passed_by.items() if not reasons_against(problem)[n]}
 
 
