@@ -434,9 +434,9 @@ def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | Non
 def _differentiable(problem: Problem) -> bool:
     # Under torch.func a batched tensor's requires_grad does not state whether it will be differentiated.
     return torch.is_grad_enabled() and (
-        problem.query.requires_grad  # the usual case first, to save launch overhead
+        problem.tensors.query.requires_grad  # the usual case first, to save launch overhead
         or functorch_active()
-        or any(t is not None and t.requires_grad for t in problem.tensors())
+        or any(t is not None and t.requires_grad for t in problem.tensors)
     )
 
 

@@ -151,8 +151,8 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     name = _ASKED_FOR if backend == AUTO else backend
     if torch.compiler.is_compiling():  # without the cache: torch.compile would trace the dictionary
         return _of_length(_selection(problem, backend, name, differentiable), problem)
-    query = problem.query
-    kind = problem.cu_seqlens is None, problem.gate_form, differentiable
+    query = problem.tensors.query
+    kind = problem.tensors.cu_seqlens is None, problem.options.gate_form, differentiable
     key = name, query.device, query.dtype, query.shape[-1], *kind
     try:
         selection = _selections.get(key)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from qacg_kernels.call.gate import FORMS, GateParameters
-from qacg_kernels.call.problem import Problem, Saved, row_dtype
+from qacg_kernels.call.problem import Options, Problem, Saved, Tensors, row_dtype
 from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, QuasiBias, bias_of_keys, bias_of_packed_keys
 from qacg_kernels.utils.torch_internals import surely_one, values_readable
 
@@ -77,8 +77,8 @@ def dense_problem(
     if type(quasi_bias) is not float or quasi_bias:  # the usual case first; isinstance() would add launch overhead
         bias = _bias(quasi_bias, query, lambda: bias_of_keys(query, key, attn_mask, key_lengths, is_causal))
     wide = query, key, value, context_query, context_key
-    tensors = *wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed, bias
-    return Problem(*tensors, 0, is_causal, *numbers, *gates.options)
+    tensors = Tensors(*wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed, bias)
+    return Problem(tensors, Options(0, is_causal, *numbers, *gates.options))
 
 
 def packed_problem(
@@ -131,8 +131,8 @@ def packed_problem(
     if type(quasi_bias) is not float or quasi_bias:
         bias = _bias(quasi_bias, query, lambda: bias_of_packed_keys(query, cu_seqlens, is_causal))
     wide = query, key, value, context_query, context_key
-    tensors = *wide, *gates.tensors, None, None, cu_seqlens, dropout_seed, bias
-    return Problem(*tensors, max_seqlen, is_causal, *numbers, *gates.options)
+    tensors = Tensors(*wide, *gates.tensors, None, None, cu_seqlens, dropout_seed, bias)
+    return Problem(tensors, Options(max_seqlen, is_causal, *numbers, *gates.options))
 
 
 def check_problem(p: Problem) -> None:
@@ -143,7 +143,7 @@ def check_problem(p: Problem) -> None:
     """
     if p.gate_lambda is not None:
         gate: Tensor | GateParameters = p.gate_lambda
-        if p.gate_form != FORMS[0]:
+        if p.options.gate_form != 0:
             raise ValueError(
                 "gate_form: expected 0 with gate_lambda, got another number. Pass 0, or gate vectors instead of "
                 "gate_lambda."
@@ -287,10 +287,10 @@ def _check_shape(name: str, t: Tensor, *expected: tuple[int, ...], meaning: str)
 
 
 class _Gate(NamedTuple):
-    """The fields of Problem that describe the gate: its tensors in order, then beta, gamma and gate_form."""
+    """What describes the gate: the fields of Tensors in order, and those of Options: beta, gamma and gate_form."""
 
     tensors: tuple[_Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional]
-    options: tuple[float, float, str] = (1.0, 1.0, FORMS[0])
+    options: tuple[float, float, int] = (1.0, 1.0, 0)
 
 
 def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, int] | None) -> _Gate:
@@ -323,7 +323,7 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, i
             f"L = {lengths[0]} and S = {lengths[1]}. "
             'Pass a lambda tensor (B, H, L) or GateParameters(form="column").'
         )
-    options = (finite_number("gate.beta", gate.beta), finite_number("gate.gamma", gate.gamma), gate.form)
+    options = (finite_number("gate.beta", gate.beta), finite_number("gate.gamma", gate.gamma), FORMS.index(gate.form))
     return _Gate((None, *vectors, gate.query_bias, gate.key_bias), options)
 
 

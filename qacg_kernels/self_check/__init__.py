@@ -260,7 +260,7 @@ def variant_of(backend: str, p: Problem, others: Others) -> tuple:
     """
     is_backward, tokens = isinstance(others, Saved), p.query.shape[0] if p.packed else 0
     queries, keys = (p.max_seqlen,) * 2 if p.packed else (p.query.shape[2], p.key.shape[2])
-    tensors = (*others, *p.tensors()) if is_backward else p.tensors()
+    tensors = (*others, *p.tensors) if is_backward else p.tensors
     return (
         backend,
         "backward" if is_backward else "forward",

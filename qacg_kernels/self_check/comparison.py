@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -154,7 +153,7 @@ class Call:
             bias = p.quasi_bias[tuple(at * (size > 1) for at, size in index)]
             tensors["quasi_bias"] = self.where_inside(bias, part, rows, 0.0)
         lengths = None if self.lengths is None else self.lengths[part.sequences]
-        dense = replace(p, **tensors, key_lengths=lengths, cu_seqlens=None).to(dtype)
+        dense = p.replaced(**tensors, key_lengths=lengths, cu_seqlens=None).to(dtype)
         return dense, Position(rows, part.sequences[:, None] * p.heads + part.heads)
 
 

@@ -6,7 +6,7 @@ test_cuda_emulator.py tests the emulator itself.
 import re
 import shutil
 import subprocess
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
@@ -272,8 +272,7 @@ def raw_arguments(case, misplaced=""):
     """The tensors of the operator's schema by name, one of them on another device."""
     inputs = make_inputs(case, torch.bfloat16)
     problem = problem_of(*inputs.arguments(), **inputs.options)
-    names = [f.name for f in fields(problem)][: len(problem.tensors())]
-    return {n: t.to("meta") if n == misplaced else t for n, t in zip(names, problem.tensors())}
+    return {n: t.to("meta") if n == misplaced else t for n, t in problem.tensors._asdict().items()}
 
 
 def run_raw(name, arguments, **options):
@@ -334,11 +333,11 @@ def test_int64_lengths_and_offsets_do_not_wrap():
     """The low halves of the lengths are 9; on a GPU nothing has checked the values."""
     inputs = make_inputs(Case("lengths", batch=2, queries=40, key_lengths=(40, 0)), torch.float32)
     problem = problem_of(*inputs.arguments(), **inputs.options)
-    expected = torch.ops.qacg.cuda_attention(*problem.tensors(), *problem.options())[0]
+    expected = torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0]
     problem.key_lengths = torch.tensor([2**32 + 9, 9 - 2**32])
-    assert torch.equal(torch.ops.qacg.cuda_attention(*problem.tensors(), *problem.options())[0], expected)
+    assert torch.equal(torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0], expected)
     inputs = make_inputs(Case("offsets", sequences=(30, 10)), torch.float32)
     problem = problem_of(*inputs.arguments(), **inputs.options)
-    expected = torch.ops.qacg.cuda_attention(*problem.tensors(), *problem.options())[0]
+    expected = torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0]
     problem.cu_seqlens = torch.tensor([9 - 2**32, 30, 2**32 + 9])
-    assert torch.equal(torch.ops.qacg.cuda_attention(*problem.tensors(), *problem.options())[0], expected)
+    assert torch.equal(torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0], expected)

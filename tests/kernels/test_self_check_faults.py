@@ -5,7 +5,7 @@ A call that the fault does not affect runs before, and prints no warning.
 
 import re
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from test_edges import EMPTY
 from unchecked_cpu import GRADIENTS, unchecked_cpu
 
 from qacg_kernels.backends import cpu, reference
-from qacg_kernels.call.problem import Problem, Residuals, Saved
+from qacg_kernels.call.problem import Options, Problem, Residuals, Saved, Tensors
 from qacg_kernels.self_check import comparison
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -57,7 +57,8 @@ def instead(condition, **changes):
         if not condition(call):
             return
         call = call | {name: change(call) if callable(change) else change for name, change in changes.items()}
-        problem = Problem(**{field.name: call[field.name] for field in fields(Problem)})
+        tensors, options = (kind(*(call[name] for name in kind._fields)) for kind in (Tensors, Options))
+        problem = Problem(tensors, options)
         if "grad query" in results:
             copy(results, reference.backward(problem, Saved(**{name: call[name] for name in Saved._fields})))
         else:

@@ -34,7 +34,8 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
         launched.append("backward" if is_backward else "forward")
         results = before(backend, problem, others)
         if fault is not None and is_backward == backward:
-            call = vars(problem) | others._asdict() | {"column_gate": problem.column_gate}
+            call = problem.tensors._asdict() | problem.options._asdict() | others._asdict()
+            call |= {"column_gate": problem.column_gate}
             fault(dict(zip(GRADIENTS if is_backward else ForwardOutputs._fields, results)), call)
         return results
 

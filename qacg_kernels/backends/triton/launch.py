@@ -63,21 +63,22 @@ class Operation:
             others: further tensors that the kernels read, in the backward those of `Saved`.
         """
         self.plan = plan = launch_plan(problem, others)
-        gate_lambda, lengths, offsets = problem.gate_lambda, problem.key_lengths, problem.cu_seqlens
-        quasi_bias = problem.quasi_bias
-        wide = (problem.query, problem.key, problem.value, problem.context_query, problem.context_key)
+        inputs, options = problem.tensors, problem.options
+        gate_lambda, lengths, offsets = inputs.gate_lambda, inputs.key_lengths, inputs.cu_seqlens
+        quasi_bias = inputs.quasi_bias
+        wide = (inputs.query, inputs.key, inputs.value, inputs.context_query, inputs.context_key)
         self.call = Call(
             *[
                 Strided(t, *strides) if strides else strided(t.contiguous(), plan.packed)
                 for t, strides in zip(wide, plan.wide)
             ],
             gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
-            gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, problem.beta, problem.gamma),
-            mask=mask_of(problem.attn_mask),
+            gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, options.beta, options.gamma),
+            mask=mask_of(inputs.attn_mask),
             # Written out twice: a function call would add launch overhead.
             key_lengths=None if lengths is None else Integers(lengths, lengths.stride(0)),
             cu_seqlens=None if offsets is None else Integers(offsets, offsets.stride(0)),
-            seed=problem.dropout_seed if problem.dropout_p > 0 else None,
+            seed=inputs.dropout_seed if options.dropout_p > 0 else None,
             quasi_bias=None if quasi_bias is None else Strided(quasi_bias, *plan.quasi_bias),
             sizes=plan.sizes,
             factors=plan.factors,
