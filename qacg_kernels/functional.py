@@ -6,7 +6,6 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from qacg_kernels import self_check
 from qacg_kernels.backends import dispatch
 from qacg_kernels.backends.dispatch import Explanation
 from qacg_kernels.call import equations
@@ -16,7 +15,7 @@ from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, row_dtype
 from qacg_kernels.call.quasi_bias import QuasiBias
 from qacg_kernels.call.validation import dense_problem, dense_tensor, packed_problem, probability
-from qacg_kernels.operators import autograd
+from qacg_kernels.operators import autograd, self_check
 from qacg_kernels.utils.torch_internals import functorch_active, has_values
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import torch
 
-from qacg_kernels import info, self_check
+from qacg_kernels import info
 from qacg_kernels.backends import cpu, dispatch, triton
+from qacg_kernels.operators import self_check
 from qacg_kernels.testing import PARITY_CASES, evaluate, supported_dtypes, through_backend
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 

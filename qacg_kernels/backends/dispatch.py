@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from qacg_kernels import self_check
 from qacg_kernels.backends import cpu, cuda, reference, triton
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.protocol import Backend, outside_limits
 from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.call.problem import Problem, Residuals
-from qacg_kernels.operators import autograd
+from qacg_kernels.operators import autograd, self_check
 from qacg_kernels.utils import torch_internals
 
 # To add a backend, write a module in `backends` and add it here.
@@ -119,6 +118,12 @@ def reasons_against(problem: Problem) -> dict[str, list[str]]:
 
 
 def _reasons(module: Backend, problem: Problem) -> list[str]:
+    return _limits(module, problem) or self_check.why_disabled(module.NAME, problem.query.device)
+
+
+def _limits(module: Backend, problem: Problem) -> list[str]:
+    # Without a failed self-check: a call that names a disabled backend runs its operators, which return the reference's
+    # results, and a backward follows the forward's backend.
     return module.missing() or outside_limits(module, problem)
 
 
@@ -178,7 +183,7 @@ def backward_of(module: Backend, problem: Problem) -> Backend:
     if module.BACKWARD is None:
         return module
     other = _BY_NAME[module.BACKWARD]
-    return module if _reasons(other, problem) else other
+    return module if _limits(other, problem) else other
 
 
 def residuals(module: Backend, problem: Problem) -> Residuals:
@@ -196,8 +201,11 @@ for _module in _MODULES:
 
 
 def forget() -> None:
-    """Clears the cache of selections, for tests that change a backend."""
+    """Clears the cache of selections, when the self-check disables a backend and when a test changes one."""
     _selections.clear()
+
+
+self_check.restarts["dispatch"] = forget
 
 
 def _of_length(selection: _Selection, problem: Problem) -> Backend:
@@ -230,7 +238,7 @@ def _selection(problem: Problem, backend: str, name: str, differentiable: bool) 
     if name not in NAMES:
         raise ValueError(f"{source}: expected one of {', '.join(map(repr, NAMES))}, got {name!r}")
     module = _BY_NAME[name]
-    why = _reasons(module, problem)
+    why = _limits(module, problem)
     if why:
         raise RuntimeError(
             f"{source}: expected a backend that supports this call, got {name!r} ({'; '.join(why)}). "

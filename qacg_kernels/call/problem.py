@@ -1,7 +1,7 @@
 """The description of a call: its tensors and options by name. All layers down to the kernels take a Problem."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -144,7 +144,7 @@ class Problem:
         inputs = {name: getattr(self.tensors, name) for name in DIFFERENTIABLE}
         return self.replaced(**{name: None if t is None else t.to(dtype) for name, t in inputs.items()})
 
-    def replaced(self, **tensors: Tensor | None) -> "Problem":
+    def replaced(self, **tensors: Any) -> "Problem":
         """A copy of the call with other tensors, given by name."""
         return Problem(self.tensors._replace(**tensors), self.options)
 

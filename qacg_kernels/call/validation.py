@@ -150,7 +150,8 @@ def check_problem(p: Problem) -> None:
             )
     else:
         vectors = cast(_GateTensors, p.gate_parameters)  # for an absent vector, the error is that of a public call
-        gate = GateParameters(*vectors, p.beta, p.gamma, p.gate_form)
+        form = cast(str, p.gate_form)  # for an invalid number, the error is that of a public call
+        gate = GateParameters(*vectors, p.beta, p.gamma, form)
     if p.cu_seqlens is not None:
         if p.attn_mask is not None or p.key_lengths is not None:
             raise ValueError("attn_mask, key_lengths: expected None in a call with cu_seqlens, got a tensor")

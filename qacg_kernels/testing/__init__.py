@@ -16,7 +16,7 @@ from qacg_kernels.call.masks import hides
 from qacg_kernels.call.validation import dense_problem
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
 from qacg_kernels.nn import check_choice
-from qacg_kernels.self_check.error_rule import judge, squared_scales
+from qacg_kernels.operators.error_rule import judge, squared_scales
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
 

@@ -19,9 +19,9 @@ from cuda_emulator import build
 from judging import assert_same_bits, check, compare, judges_of
 
 import qacg_kernels as qk
-from qacg_kernels import self_check
 from qacg_kernels.backends import cuda
 from qacg_kernels.functional import problem_of
+from qacg_kernels.operators import self_check
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -88,8 +88,9 @@ def test_tensor_core_rounding_meets_the_error_rule(n, case, monkeypatch):
 
 def test_self_check_of_first_calls_passes(monkeypatch):
     monkeypatch.setenv("QACG_SELF_CHECK", "strict")
+    switch = cuda._about.qacg_cuda_check_first_calls
     if hasattr(torch.ops.qacg, "cuda_attention_first_call"):  # defined for the library of this machine, with CUDA torch
-        self_check._switches["cuda"] = cuda._about.qacg_cuda_check_first_calls
+        self_check.restarts["cuda"] = lambda: switch(self_check._OPERATORS)
         self_check.forget()
     else:
         cuda.check_first_calls("cuda")
@@ -103,7 +104,8 @@ def test_self_check_of_first_calls_passes(monkeypatch):
         assert int(summary.split()[0]) > 20
     finally:
         self_check.forget()
-        self_check._switches.pop("cuda")(None)
+        del self_check.restarts["cuda"]
+        switch(None)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)

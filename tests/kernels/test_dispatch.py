@@ -8,10 +8,10 @@ import torch
 from processes import run_python
 
 import qacg_kernels as qk
-from qacg_kernels import self_check
 from qacg_kernels.backends import cpu, dispatch
 from qacg_kernels.backends.triton.tile_tables import Choice
 from qacg_kernels.functional import problem_of
+from qacg_kernels.operators import self_check
 from qacg_kernels.testing.inputs import Case, make_inputs
 
 needs_cpu = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU backend is missing")

@@ -14,7 +14,7 @@ from unchecked_cpu import GRADIENTS, unchecked_cpu
 
 from qacg_kernels.backends import cpu, reference
 from qacg_kernels.call.problem import Options, Problem, Residuals, Saved, Tensors
-from qacg_kernels.self_check import comparison
+from qacg_kernels.operators import self_check
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -496,9 +496,9 @@ COLUMN = Case(
 
 @pytest.fixture
 def small_budget(monkeypatch):
-    monkeypatch.setattr(comparison, "_WHOLE_ENTRIES", {"cpu": 1 << 12})
-    monkeypatch.setattr(comparison, "_SHARE", 1 << 20)
-    monkeypatch.setattr(comparison, "_AT_A_TIME", {"cpu": 1 << 10})
+    monkeypatch.setattr(self_check, "_WHOLE_ENTRIES", {"cpu": 1 << 12})
+    monkeypatch.setattr(self_check, "_SHARE", 1 << 20)
+    monkeypatch.setattr(self_check, "_AT_A_TIME", {"cpu": 1 << 10})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -18,7 +18,6 @@ LAYERS = (
     ("qacg_kernels.utils",),
     ("qacg_kernels.call",),
     ("qacg_kernels.operators",),
-    ("qacg_kernels.self_check",),
     ("qacg_kernels.backends",),
     ("qacg_kernels.backends.dispatch",),
     ("qacg_kernels",),  # functional, nn, patch, testing and the commands

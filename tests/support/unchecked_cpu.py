@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from qacg_kernels import self_check
 from qacg_kernels.backends import cpu
 from qacg_kernels.call.problem import ForwardOutputs, Gradients, Saved
+from qacg_kernels.operators import self_check
 
 # A function that changes the results of a launch in place. It gets them by name, and the call's tensors and options.
 Fault = Callable[[dict[str, torch.Tensor], dict[str, object]], None]
@@ -40,7 +40,7 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
         return results
 
     before, self_check._launch_compiled = self_check._launch_compiled, with_fault
-    if "cpu" not in self_check._switches:
+    if "cpu" not in self_check.restarts:
         cpu.check_first_calls()
     self_check.forget()
     try:
@@ -49,4 +49,4 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
         self_check._launch_compiled = before
         self_check.forget()
         if not cpu.NEEDS_SELF_CHECK:
-            self_check._switches["cpu"](None)
+            cpu._library.qacg_cpu_check_first_calls(None)

@@ -66,4 +66,4 @@ residuals = cuda.residuals
 
 define_operators(NAME)
 if cuda.is_loaded():
-    cuda.check_first_calls(NAME)
+    cuda.check_first_calls(NAME, BACKWARD)

@@ -7,8 +7,7 @@ import torch
 import triton
 from torch import Tensor
 
-from qacg_kernels import self_check
-from qacg_kernels.backends.triton import interpreted
+from qacg_kernels.backends.triton import NAME, interpreted
 from qacg_kernels.backends.triton.arguments import (
     Call,
     Gate,
@@ -30,9 +29,10 @@ from qacg_kernels.backends.triton.backward import (
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
 from qacg_kernels.backends.triton.kernel_config import power_of_two
-from qacg_kernels.backends.triton.launch_plan import launch_plan
+from qacg_kernels.backends.triton.launch_plan import forget_plans, launch_plan
 from qacg_kernels.call import problem as call_problem
 from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals
+from qacg_kernels.operators import self_check
 
 # Rows that one program sums for the gradients of the gate's parameters. More rows give fewer partial sums, fewer rows
 # give more programs for long sequences.
@@ -219,7 +219,7 @@ def _run_unchecked(problem: Problem, others: Residuals | call_problem.Saved) -> 
     return _launch_backward(Operation(problem, others), problem, others)
 
 
-_CHECK = self_check.Kernel("triton", _run_unchecked)
+_CHECK = self_check.Kernel(NAME, _run_unchecked, restart=forget_plans)
 
 
 def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:

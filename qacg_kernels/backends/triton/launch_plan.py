@@ -169,3 +169,8 @@ def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> Lau
             _plans.clear()
         plan = _plans[key] = LaunchPlan(problem, table)
     return plan
+
+
+def forget_plans() -> None:
+    """Clears the cache, so that the next call of each kind makes a plan that is not marked as checked."""
+    _plans.clear()
