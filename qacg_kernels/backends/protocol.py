@@ -24,7 +24,7 @@ class Backend(Protocol):
             reference, because the tests lack the hardware for its kernels.
         DTYPES: the supported dtypes of query.
         MAX_HEAD_DIM: the largest supported head size; None if there is no limit.
-        GATE_FORMS: the supported members of `call.gate.FORMS`.
+        GATE_FORMS: the supported members of `call.problem.FORMS`.
         TAKES_PACKED: whether the backend supports packed sequences.
     """
 

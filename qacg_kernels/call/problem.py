@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from qacg_kernels.call.gate import FORMS
-
+# Forms of the gate. The operators and csrc/common/checks.h identify a form by its index in this tuple.
+FORMS = ("row", "column")
 _COLUMN = FORMS.index("column")
 
 

@@ -40,7 +40,7 @@ _INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tenso
 _OPTIONS = """SymInt max_seqlen, bool is_causal, float dropout_p, float scale, float quasi_scale,
     float beta, float gamma, int gate_form"""
 
-# gate_form is an index of `gate.FORMS`. If softmax_out is saved, the backward computes delta without a pass over the
+# gate_form is an index of `problem.FORMS`. If softmax_out is saved, the backward computes delta without a pass over the
 # row; if quasi_out is saved, the same holds for the gate's gradient. row_max and row_sum are saved separately, because
 # one logarithm in their place would be rounded too coarsely for large scores (MATH.md, Backward).
 FORWARD_SCHEMA = f"""({_INPUTS}, {_OPTIONS}, bool save_softmax_out=True, bool save_quasi_out=False)

@@ -204,6 +204,20 @@ def node_of(name):
     return f"qacg_kernels.backends.{backend_of(name)}" if backend_of(name) else name
 
 
+@functools.cache
+def depth_of(name):
+    """The number of modules in the longest chain of imports at the top of modules, from a module down."""
+    statements = [node for node in ast.parse(MODULES[name].read_text()).body if isinstance(node, ast.ImportFrom)]
+    source = "\n".join(map(ast.unparse, statements))
+    below = imports_in(source, name, MODULES[name].name == "__init__.py") & set(MODULES) - {name, "qacg_kernels"}
+    return 1 + max(map(depth_of, below), default=0)
+
+
+def test_public_functions_are_above_7_layers_of_modules():
+    assert depth_of("qacg_kernels.backends.cpu") > 2
+    assert depth_of("qacg_kernels.functional") <= 8
+
+
 @pytest.mark.parametrize("name", [name for name in MODULES if backend_of(name)])
 def test_no_backend_imports_another(name):
     others = {backend_of(m) for m in imports_of(name)} - {None, backend_of(name)}
