@@ -336,10 +336,10 @@ def test_int64_lengths_and_offsets_do_not_wrap():
     inputs = make_inputs(Case("lengths", batch=2, queries=40, key_lengths=(40, 0)), torch.float32)
     problem = problem_of(*inputs.arguments(), **inputs.options)
     expected = torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0]
-    problem.key_lengths = torch.tensor([2**32 + 9, 9 - 2**32])
+    problem = problem.replaced(key_lengths=torch.tensor([2**32 + 9, 9 - 2**32]))
     assert torch.equal(torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0], expected)
     inputs = make_inputs(Case("offsets", sequences=(30, 10)), torch.float32)
     problem = problem_of(*inputs.arguments(), **inputs.options)
     expected = torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0]
-    problem.cu_seqlens = torch.tensor([9 - 2**32, 30, 2**32 + 9])
+    problem = problem.replaced(cu_seqlens=torch.tensor([9 - 2**32, 30, 2**32 + 9]))
     assert torch.equal(torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0], expected)
