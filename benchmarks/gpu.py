@@ -23,7 +23,8 @@ from benchmarks.measure.session import Budget, Session
 from benchmarks.table import markdown
 from benchmarks.targets.kinds import Result
 from benchmarks.targets.performance import TARGETS
-from qacg_kernels import dispatch, self_check
+from qacg_kernels.backends import dispatch
+from qacg_kernels.operators import self_check
 
 SECONDS = 420
 BACKENDS = ("triton", "cuda", "hopper")

@@ -1,9 +1,9 @@
 """Fused quasi-attention: softmax attention plus sigmoid attention on a context, weighted by a gate lambda."""
 
-from qacg_kernels.call.dropout import draw_dropout_seed, keep_mask
+from qacg_kernels.backends.dispatch import available_backends
+from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
-from qacg_kernels.dispatch import available_backends
-from qacg_kernels.functional import attention_maps, explain, quasi_attention, quasi_attention_varlen
+from qacg_kernels.functional import attention_maps, explain, keep_mask, quasi_attention, quasi_attention_varlen
 from qacg_kernels.nn import FusedQuasiAttention
 from qacg_kernels.patch import apply_fused_attention
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from torch.utils.flop_counter import register_flop_formula
 
-from qacg_kernels import dispatch
+from qacg_kernels.backends import dispatch
 from qacg_kernels.call.problem import Problem
 from qacg_kernels.operators import schema
 from qacg_kernels.utils.torch_internals import has_values

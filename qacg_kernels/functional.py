@@ -1,22 +1,25 @@
 """Quasi-attention as functions: softmax attention plus lambda-gated sigmoid attention on a context."""
 
 import inspect
+from numbers import Integral
 from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
-from qacg_kernels import dispatch, self_check
+from qacg_kernels.backends import dispatch
+from qacg_kernels.backends.dispatch import Explanation
 from qacg_kernels.call import equations
-from qacg_kernels.call.dropout import draw_dropout_seed
+from qacg_kernels.call.dropout import draw_dropout_seed, unchecked_keep_mask
 from qacg_kernels.call.equations import Position
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, row_dtype
 from qacg_kernels.call.quasi_bias import QuasiBias
 from qacg_kernels.call.validation import dense_problem, dense_tensor, packed_problem, probability
-from qacg_kernels.dispatch import Explanation
-from qacg_kernels.operators import autograd
-from qacg_kernels.utils.torch_internals import functorch_active, has_values
+from qacg_kernels.operators import autograd, self_check
+from qacg_kernels.utils.torch_internals import functorch_active, has_values, values_readable
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 @overload
@@ -367,6 +370,60 @@ def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
     return rows
 
 
+def keep_mask(
+    seed: Tensor,
+    dropout_p: float,
+    batch: int,
+    heads: int,
+    query_length: int,
+    key_length: int,
+    *,
+    rows: Tensor | None = None,
+    first_sequence: int = 0,
+) -> Tensor:
+    """Rebuilds the keep-mask of a call: True where dropout keeps an attention entry.
+
+    Args:
+        seed: int64 scalar tensor, the dropout seed of the call.
+        dropout_p: drop probability in [0, 1).
+        batch: size B.
+        heads: size H.
+        query_length: size L.
+        key_length: size S.
+        rows: 1-D integer tensor of the query positions to rebuild; then `query_length` has no effect. All L queries
+            when None.
+        first_sequence: index, within the call, of the first sequence to rebuild. For one sequence of a packed batch,
+            pass its index and batch = 1.
+
+    Returns:
+        Boolean tensor (B, H, L or len(rows), S) on the seed's device.
+
+    Raises:
+        TypeError: an argument has the wrong type, dtype or shape.
+        ValueError: dropout_p is not in [0, 1), or another number is negative. On a GPU, `rows` are not read.
+
+    Example:
+        >>> mask = keep_mask(draw_dropout_seed(), dropout_p=0.1, batch=2, heads=4, query_length=10, key_length=12)
+        >>> tuple(mask.shape), mask.dtype
+        ((2, 4, 10, 12), torch.bool)
+    """
+    if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
+        got = f"{seed.dtype}, shape {tuple(seed.shape)}" if isinstance(seed, Tensor) else type(seed).__name__
+        raise TypeError(f"seed: expected an int64 scalar tensor, the dropout_seed of the call, got {got}")
+    dropout_p = probability("dropout_p", dropout_p)
+    sizes = {"batch": batch, "heads": heads, "query_length": query_length, "key_length": key_length}
+    for name, size in (sizes | {"first_sequence": first_sequence}).items():
+        if isinstance(size, bool) or not isinstance(size, Integral):
+            raise TypeError(f"{name}: expected an integer, got {size!r}")
+        if size < 0:
+            raise ValueError(f"{name}: expected at least 0, got {size}")
+    if rows is not None and (not isinstance(rows, Tensor) or rows.dtype not in _INTEGERS or rows.dim() != 1):
+        raise TypeError(f"rows: expected None or a 1-D integer tensor of positions, got {rows!r}")
+    if rows is not None and rows.numel() and values_readable(rows) and rows.min() < 0:
+        raise ValueError(f"rows: expected positions of at least 0, got {int(rows.min())}")
+    return unchecked_keep_mask(seed, dropout_p, batch, heads, query_length, key_length, rows, first_sequence)
+
+
 def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
     """Reports which backend would run a call, and why other backends would not, without running the call.
 
@@ -433,9 +490,9 @@ def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | Non
 def _differentiable(problem: Problem) -> bool:
     # Under torch.func a batched tensor's requires_grad does not state whether it will be differentiated.
     return torch.is_grad_enabled() and (
-        problem.query.requires_grad  # the usual case first, to save launch overhead
+        problem.tensors.query.requires_grad  # the usual case first, to save launch overhead
         or functorch_active()
-        or any(t is not None and t.requires_grad for t in problem.tensors())
+        or any(t is not None and t.requires_grad for t in problem.tensors)
     )
 
 

@@ -13,8 +13,8 @@ from importlib import metadata
 
 import torch
 
-from qacg_kernels import __version__, available_backends, dispatch, explain
-from qacg_kernels.backends import cpu
+from qacg_kernels import __version__, available_backends, explain
+from qacg_kernels.backends import cpu, dispatch
 from qacg_kernels.utils.cpu_info import model as _cpu_model
 
 

@@ -11,6 +11,7 @@ from qacg_kernels.attention_layers import (
     accept_other_naming,
     plain_parameters,
 )
+from qacg_kernels.backends.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.validation import (
@@ -23,7 +24,6 @@ from qacg_kernels.call.validation import (
     one_context,
     probability,
 )
-from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
 
 

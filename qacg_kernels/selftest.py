@@ -18,8 +18,9 @@ from pathlib import Path
 
 import torch
 
-from qacg_kernels import dispatch, info, self_check
-from qacg_kernels.backends import cpu, triton
+from qacg_kernels import info
+from qacg_kernels.backends import cpu, dispatch, triton
+from qacg_kernels.operators import self_check
 from qacg_kernels.testing import PARITY_CASES, evaluate, supported_dtypes, through_backend
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
@@ -73,9 +74,10 @@ importlib.import_module(name).run(device, seconds, *others)
 def calls(device: torch.device) -> list[str]:
     """The calls to make on a device, each as "backend|dtype|case"."""
     if device.type == "cpu":
-        names, cases = ["cpu"], _SMALL
+        cases = _SMALL
     else:
-        names, cases = ["triton", "cuda", "hopper"], _SMALL + _LARGE
+        cases = _SMALL + _LARGE
+    names = [name for name in dispatch.BACKENDS if device.type == dispatch.backend_of(name).DEVICE]
     if triton.interpreted():
         names, cases = ["triton"], _INTERPRETED
     return [

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from qacg_kernels import dispatch
+from qacg_kernels.backends import dispatch
 from qacg_kernels.backends.triton import tile_tables
-from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, KEYS, LENGTHS, MEASURED_BACKENDS, Choice, Table
+from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, KEYS, LENGTHS, Choice, Table
 from qacg_kernels.backends.triton.tune import GAIN, compile_all, seconds, tuned
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.functional import quasi_attention
@@ -59,7 +59,7 @@ def with_fastest_backends(
             log(f"{name}: unchanged, the time limit is reached")
             continue
         times = {}
-        for backend in MEASURED_BACKENDS:
+        for backend in tile_tables.gpu_backends:
             try:
                 times[backend] = measure(backend, kind)
             except Exception as error:  # unsupported, does not compile, or out of memory
@@ -169,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
     kinds = [
         Choice(*kind, "triton") for kind in itertools.product(options.bits, options.head_dims, (False, True), LENGTHS)
     ]
-    if all(dispatch.backend_of(other).missing() for other in MEASURED_BACKENDS if other != "triton"):
+    if all(dispatch.backend_of(other).missing() for other in tile_tables.gpu_backends if other != "triton"):
         kinds = []  # no other backend can be measured on this machine
     # Backends first: measuring them takes seconds, and measuring tiles takes the rest of the time limit.
     table = with_fastest_backends(base, kinds, seconds_of, **common)

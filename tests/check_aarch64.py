@@ -44,7 +44,7 @@ TESTS = (
 SELF_CHECK = """
 import torch
 import qacg_kernels as qk
-from qacg_kernels import self_check
+from qacg_kernels.operators import self_check
 from qacg_kernels.backends import cpu
 
 sets = cpu.instruction_sets()

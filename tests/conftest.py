@@ -23,7 +23,8 @@ import pytest
 import torch
 from outcomes import Budget, Recorder, in_shard
 
-from qacg_kernels import available_backends, dispatch
+from qacg_kernels import available_backends
+from qacg_kernels.backends import dispatch
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import supported_dtypes
 

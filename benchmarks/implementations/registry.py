@@ -25,7 +25,7 @@ from benchmarks.cases import (
     offsets,
 )
 from benchmarks.implementations import baselines
-from qacg_kernels import dispatch
+from qacg_kernels.backends import dispatch
 
 EAGER = "eager"
 COMPILED = "torch.compile"

@@ -16,7 +16,7 @@ from benchmarks.cases import FORWARD, Case, Inputs, draw, draw_sets
 from benchmarks.implementations.registry import EAGER, IMPLEMENTATIONS, Call, Implementation
 from benchmarks.measure import agreement, ceiling, timing
 from benchmarks.measure.memory import measure_in_process, measure_on_gpu
-from qacg_kernels.self_check import SelfCheckError
+from qacg_kernels.operators.self_check import SelfCheckError
 
 TIME, OVERHEAD, MEMORY = "time", "overhead", "memory"  # kinds of records
 _OVERHEAD_CALLS, _OVERHEAD_WARM_UP = 200, 20

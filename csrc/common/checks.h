@@ -10,7 +10,7 @@
 
 namespace qacg {
 
-// Forms of the gate, in the order of FORMS in qacg_kernels/call/gate.py.
+// Forms of the gate, in the order of FORMS in qacg_kernels/call/problem.py.
 enum class GateForm : int64_t { kRow, kColumn };
 
 // The sizes of up to four dimensions.

@@ -1,4 +1,4 @@
-// The self-check of compiled operators (qacg_kernels/self_check). A call runs directly if a call like it has passed the
+// The self-check of compiled operators (qacg_kernels/operators/self_check.py). A call runs directly if a call like it has passed the
 // check. Any other call runs through the operator NAME_first_call, which Python implements.
 #pragma once
 

@@ -3,7 +3,7 @@
 //
 // A float32 operand is the exact sum of three bfloat16 parts, 8 bits each, and a product of two operands is the sum of
 // the six largest of the nine products of parts. The omitted products are at most 2^-23 of a term, of either sign; the
-// sums pass the error rule of float32 (qacg_kernels/self_check/error_rule.py). Parts below 2^-126 count as zero, so
+// sums pass the error rule of float32 (qacg_kernels/operators/error_rule.py). Parts below 2^-126 count as zero, so
 // operands below about 2^-110 lose bits. A bfloat16 operand is one part. An infinite operand gives NaN, because its
 // parts contain infinity minus itself.
 //

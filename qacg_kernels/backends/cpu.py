@@ -1,13 +1,14 @@
 """The compiled CPU kernels: their library and their limits."""
 
 import ctypes
+import math
 import os
 
 import torch
 
-from qacg_kernels import self_check
 from qacg_kernels.call.problem import Problem, Residuals
-from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.operators import self_check
+from qacg_kernels.operators.registry import define_first_calls, define_operators
 from qacg_kernels.operators.schema import NAMESPACE, may_exceed
 from qacg_kernels.utils import cpu_info
 from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
@@ -15,6 +16,8 @@ from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_
 NAME = "cpu"
 RANK = 50
 AUTOMATIC = True
+HAS_GPU_KERNELS = False
+BACKWARD = None
 # The kernels for ARM have run in an emulator only.
 NEEDS_SELF_CHECK = cpu_info.is_aarch64()
 TAKES_PACKED = True
@@ -74,7 +77,14 @@ _library = _load()
 def check_first_calls() -> None:
     """Turns on the self-check, which compares the first call of each kernel variant with the reference."""
     assert _library is not None, "the compiled CPU library is missing"
-    self_check.guard_compiled(NAME, float("-inf"), _library.qacg_cpu_check_first_calls)
+    kernel = self_check.compiled(NAME, _library.qacg_cpu_check_first_calls, row_max_unit=_row_max_unit)
+    define_first_calls(NAME, kernel.first_call)
+
+
+def _row_max_unit(problem: Problem) -> float:
+    """1 for natural logarithms if the call has an additive mask, else log(2) (`scale_row` in csrc/cpu/masking.h)."""
+    mask = problem.attn_mask
+    return 1.0 if mask is not None and mask.is_floating_point() else math.log(2)
 
 
 if NEEDS_SELF_CHECK and _library is not None:

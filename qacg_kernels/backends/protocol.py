@@ -17,17 +17,21 @@ class Backend(Protocol):
         RANK: the backend's place in the order of preference. "auto" uses the AUTOMATIC backend with the lowest rank
             that supports the call, unless `python -m qacg_kernels.tune` measured another backend to be the fastest.
         AUTOMATIC: whether "auto" may use the backend without such a measurement.
+        HAS_GPU_KERNELS: whether `qacg_kernels.tune` measures the backend on a GPU.
+        BACKWARD: the name of another backend whose backward runs after this backend's forward, if that backend supports
+            the call. It has to be able to read the tensors that the forward saves. None for the backend's own backward.
         NEEDS_SELF_CHECK: whether the backend's operators compare the first call of each kernel variant with the
             reference, because the tests lack the hardware for its kernels.
         DTYPES: the supported dtypes of query.
         MAX_HEAD_DIM: the largest supported head size; None if there is no limit.
-        GATE_FORMS: the supported members of `call.gate.FORMS`.
+        GATE_FORMS: the supported members of `call.problem.FORMS`.
         TAKES_PACKED: whether the backend supports packed sequences.
     """
 
     NAME: str
     RANK: int
     AUTOMATIC: bool
+    HAS_GPU_KERNELS: bool
     NEEDS_SELF_CHECK: bool
     TAKES_PACKED: bool
 
@@ -41,6 +45,9 @@ class Backend(Protocol):
     @property
     def DEVICE(self) -> str | None:
         """The supported device type, "cpu" or "cuda"; None for all of them."""
+
+    @property
+    def BACKWARD(self) -> str | None: ...
 
     @property
     def MAX_HEAD_DIM(self) -> int | None: ...

@@ -6,21 +6,21 @@ the same equations (`call/equations.py`) in float64.
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from qacg_kernels.call import equations
 from qacg_kernels.call.equations import Position
-from qacg_kernels.call.gate import FORMS
-from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved, row_dtype
+from qacg_kernels.call.problem import FORMS, ForwardOutputs, Gradients, Problem, Residuals, Saved, row_dtype
 from qacg_kernels.operators.registry import define_operators
 from qacg_kernels.operators.schema import empty_dense_like
 
 NAME = "reference"
 RANK = 60
 AUTOMATIC = True
+HAS_GPU_KERNELS = False
+BACKWARD = None
 NEEDS_SELF_CHECK = False
 TAKES_PACKED = True
 DEVICE = None
@@ -54,7 +54,7 @@ def _sequences(p: Problem) -> Iterator[tuple[slice, Problem, Position]]:
         bias = p.quasi_bias
         if bias is not None:
             dense["quasi_bias"] = _dense(bias, tokens if bias.shape[0] > 1 else slice(None))
-        yield tokens, replace(p, **dense, cu_seqlens=None), Position(first_sequence=index)
+        yield tokens, p.replaced(**dense, cu_seqlens=None), Position(first_sequence=index)
 
 
 def _dense(t: Tensor | None, tokens: slice) -> Tensor | None:
@@ -102,7 +102,8 @@ def backward(problem: Problem, saved: Saved) -> Gradients:
     if not p.packed:
         grads, _ = equations.dense_backward(p, saved)
     else:
-        grads = Gradients(*(None if t is None else torch.zeros_like(t) for t in p.tensors()[: len(Gradients._fields)]))
+        inputs = (getattr(p, name) for name in Gradients._fields)
+        grads = Gradients(*(None if t is None else torch.zeros_like(t) for t in inputs))
         for tokens, sequence, position in _sequences(p):
             cut = saved._replace(**{name: _dense(t, tokens) for name, t in upstream.items()})
             share, _ = equations.dense_backward(sequence, cut, position)

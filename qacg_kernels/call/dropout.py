@@ -15,13 +15,8 @@ The kept entries are multiplied by `keep_scale(p)`, the inverse of the rounded k
 change the expected value of an entry.
 """
 
-from numbers import Integral
-
 import torch
 from torch import Tensor
-
-from qacg_kernels.call.validation import probability
-from qacg_kernels.utils.torch_internals import values_readable
 
 ROUNDS = 7
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -29,7 +24,6 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _MASK32 = 0xFFFFFFFF
 _CELLS = 1 << 16
 _SEED_BITS = 62
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def drop_threshold(dropout_p: float) -> int:
@@ -79,57 +73,6 @@ def _philox(c0: Tensor, c1: Tensor, c2: Tensor, seed: Tensor) -> list[Tensor]:
     return [c0, c1, c2, c3]
 
 
-def keep_mask(
-    seed: Tensor,
-    dropout_p: float,
-    batch: int,
-    heads: int,
-    query_length: int,
-    key_length: int,
-    *,
-    rows: Tensor | None = None,
-    first_sequence: int = 0,
-) -> Tensor:
-    """Rebuilds the keep-mask of a call: True where dropout keeps an attention entry.
-
-    Args:
-        seed: int64 scalar tensor, the dropout seed of the call.
-        dropout_p: drop probability in [0, 1).
-        batch, heads, query_length, key_length: sizes B, H, L, S.
-        rows: 1-D integer tensor of the query positions to rebuild; then `query_length` has no effect. All L queries
-            when None.
-        first_sequence: index, within the call, of the first sequence to rebuild. For one sequence of a packed batch,
-            pass its index and batch = 1.
-
-    Returns:
-        Boolean tensor (B, H, L or len(rows), S) on the seed's device.
-
-    Raises:
-        TypeError: an argument has the wrong type, dtype or shape.
-        ValueError: dropout_p is not in [0, 1), or another number is negative. On a GPU, `rows` are not read.
-
-    Example:
-        >>> mask = keep_mask(draw_dropout_seed(), dropout_p=0.1, batch=2, heads=4, query_length=10, key_length=12)
-        >>> tuple(mask.shape), mask.dtype
-        ((2, 4, 10, 12), torch.bool)
-    """
-    if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
-        got = f"{seed.dtype}, shape {tuple(seed.shape)}" if isinstance(seed, Tensor) else type(seed).__name__
-        raise TypeError(f"seed: expected an int64 scalar tensor, the dropout_seed of the call, got {got}")
-    dropout_p = probability("dropout_p", dropout_p)
-    sizes = {"batch": batch, "heads": heads, "query_length": query_length, "key_length": key_length}
-    for name, size in (sizes | {"first_sequence": first_sequence}).items():
-        if isinstance(size, bool) or not isinstance(size, Integral):
-            raise TypeError(f"{name}: expected an integer, got {size!r}")
-        if size < 0:
-            raise ValueError(f"{name}: expected at least 0, got {size}")
-    if rows is not None and (not isinstance(rows, Tensor) or rows.dtype not in _INTEGERS or rows.dim() != 1):
-        raise TypeError(f"rows: expected None or a 1-D integer tensor of positions, got {rows!r}")
-    if rows is not None and rows.numel() and values_readable(rows) and rows.min() < 0:
-        raise ValueError(f"rows: expected positions of at least 0, got {int(rows.min())}")
-    return unchecked_keep_mask(seed, dropout_p, batch, heads, query_length, key_length, rows, first_sequence)
-
-
 def unchecked_keep_mask(
     seed: Tensor,
     dropout_p: float,
@@ -140,7 +83,7 @@ def unchecked_keep_mask(
     rows: Tensor | None,
     first_sequence: int,
 ) -> Tensor:
-    """`keep_mask` without validation; sizes may be symbolic."""
+    """`functional.keep_mask` without validation; sizes may be symbolic."""
     places = torch.arange(batch * heads, device=seed.device).view(batch, heads) + first_sequence * heads
     rows = torch.arange(query_length, device=seed.device) if rows is None else rows.to(seed.device, torch.int64)
     return keep_mask_at(seed, dropout_p, places, rows, key_length)

@@ -8,9 +8,6 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import GetAttrKey, KeyEntry, register_pytree_node
 
-# The operators and csrc/common/checks.h identify a form by its index in this tuple.
-FORMS = ("row", "column")
-
 
 @dataclass(frozen=True, eq=False)  # == of tensors has no truth value
 class GateParameters:

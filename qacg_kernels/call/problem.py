@@ -1,30 +1,23 @@
 """The description of a call: its tensors and options by name. All layers down to the kernels take a Problem."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from qacg_kernels.call.gate import FORMS
-
-# `options` uses this dictionary, and `of_operator` compares with the count: FORMS.index() and dict.get() are slower.
-_NUMBER_OF = {form: number for number, form in enumerate(FORMS)}
-_FORM_COUNT = len(FORMS)
+# Forms of the gate. The operators and csrc/common/checks.h identify a form by its index in this tuple.
+FORMS = ("row", "column")
+_COLUMN = FORMS.index("column")
 
 
-# Not frozen: a frozen dataclass would add 2 us to each call, and launch overhead should stay below 30 us.
-@dataclass(eq=False)
-class Problem:
-    """The tensors and options of one call; nothing modifies it.
+class Tensors(NamedTuple):
+    """The tensors of a call, named and ordered as in the operators' schema.
 
-    The order and the names of the fields are those of the operators' schema. The public functions validate a call
-    before they make its Problem; kernels get validated calls only. Dense tensors are (B, H, L or S, D); packed ones,
-    with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four gate vectors are given. `attn_mask` has four
-    dimensions, each of full size or of size 1. `quasi_bias` has lambda's dimensions, (B, H, L) or (T, H), each of full
-    size or of size 1, and the dtype `row_dtype(query)`. Lengths and offsets are int32 or int64. `max_seqlen` is 0 in a
-    dense call, and `gate_form` is one of FORMS.
+    Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four
+    gate vectors are given. `attn_mask` has four dimensions, each of full size or of size 1. `quasi_bias` has lambda's
+    dimensions, (B, H, L) or (T, H), each of full size or of size 1, and the dtype `row_dtype(query)`. Lengths and
+    offsets are int32 or int64.
     """
 
     query: Tensor
@@ -44,6 +37,14 @@ class Problem:
     cu_seqlens: Tensor | None
     dropout_seed: Tensor | None
     quasi_bias: Tensor | None
+
+
+class Options(NamedTuple):
+    """The options of a call, named and ordered as in the operators' schema.
+
+    `max_seqlen` is 0 in a dense call. `gate_form` is an index of FORMS.
+    """
+
     max_seqlen: int
     is_causal: bool
     dropout_p: float
@@ -51,105 +52,106 @@ class Problem:
     quasi_scale: float
     beta: float
     gamma: float
-    gate_form: str
+    gate_form: int
 
-    @classmethod
-    def of_operator(cls, arguments: Sequence[Any]) -> "Problem":
-        """Returns the Problem of a call of a torch operator, without validation.
 
-        A `gate_form` that is no index of FORMS becomes None.
+# Not frozen, which would add launch overhead to each call.
+@dataclass(eq=False)
+class Problem:
+    """The tensors and options of one call; nothing modifies it.
 
-        Args:
-            arguments: `tensors` and `options` in the schema's order, with `gate_form` as an index of FORMS.
-        """
-        *others, number = arguments
-        fields = (*others, FORMS[number] if 0 <= number < _FORM_COUNT else None)
-        return cls(*fields)
+    The public functions validate a call before they make its Problem; kernels get validated calls only. Each tensor and
+    option is also an attribute of the Problem, where `gate_form` is the name in FORMS.
+    """
 
-    # No loop over field names, which torch.compile would take longer to trace.
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors in the order of the operators' schema."""
-        return (
-            self.query,
-            self.key,
-            self.value,
-            self.context_query,
-            self.context_key,
-            self.gate_lambda,
-            self.gate_query,
-            self.gate_context_query,
-            self.gate_key,
-            self.gate_context_key,
-            self.gate_query_bias,
-            self.gate_key_bias,
-            self.attn_mask,
-            self.key_lengths,
-            self.cu_seqlens,
-            self.dropout_seed,
-            self.quasi_bias,
-        )
+    tensors: Tensors
+    options: Options
 
-    def options(self) -> tuple[int | bool | float, ...]:
-        """The options in the order of the operators' schema, with the gate form as a number."""
-        return (
-            self.max_seqlen,
-            self.is_causal,
-            self.dropout_p,
-            self.scale,
-            self.quasi_scale,
-            self.beta,
-            self.gamma,
-            _NUMBER_OF[self.gate_form],
-        )
+    # Read `tensors` and `options` themselves in code that runs in every call: these properties take longer.
+    query = property(lambda self: self.tensors.query)
+    key = property(lambda self: self.tensors.key)
+    value = property(lambda self: self.tensors.value)
+    context_query = property(lambda self: self.tensors.context_query)
+    context_key = property(lambda self: self.tensors.context_key)
+    gate_lambda = property(lambda self: self.tensors.gate_lambda)
+    gate_query = property(lambda self: self.tensors.gate_query)
+    gate_context_query = property(lambda self: self.tensors.gate_context_query)
+    gate_key = property(lambda self: self.tensors.gate_key)
+    gate_context_key = property(lambda self: self.tensors.gate_context_key)
+    gate_query_bias = property(lambda self: self.tensors.gate_query_bias)
+    gate_key_bias = property(lambda self: self.tensors.gate_key_bias)
+    attn_mask = property(lambda self: self.tensors.attn_mask)
+    key_lengths = property(lambda self: self.tensors.key_lengths)
+    cu_seqlens = property(lambda self: self.tensors.cu_seqlens)
+    dropout_seed = property(lambda self: self.tensors.dropout_seed)
+    quasi_bias = property(lambda self: self.tensors.quasi_bias)
+    max_seqlen = property(lambda self: self.options.max_seqlen)
+    is_causal = property(lambda self: self.options.is_causal)
+    dropout_p = property(lambda self: self.options.dropout_p)
+    scale = property(lambda self: self.options.scale)
+    quasi_scale = property(lambda self: self.options.quasi_scale)
+    beta = property(lambda self: self.options.beta)
+    gamma = property(lambda self: self.options.gamma)
+
+    @property
+    def gate_form(self) -> str | None:
+        """The name of the gate's form; None if `options.gate_form` is no index of FORMS, in an invalid direct call."""
+        number = self.options.gate_form
+        return FORMS[number] if 0 <= number < len(FORMS) else None
 
     @property
     def packed(self) -> bool:
-        return self.cu_seqlens is not None
+        return self.tensors.cu_seqlens is not None
 
     @property
     def column_gate(self) -> bool:
         """Whether the key gate is taken at the key's position, so that lambda is (B, H, L, S)."""
-        return self.gate_form == "column"
+        return self.options.gate_form == _COLUMN
 
     @property
     def head_dim(self) -> int:
-        return self.query.shape[-1]
+        return self.tensors.query.shape[-1]
 
     @property
     def heads(self) -> int:
-        return self.query.shape[1]
+        return self.tensors.query.shape[1]
 
     @property
     def sequences(self) -> int:
-        return self.query.shape[0] if self.cu_seqlens is None else self.cu_seqlens.shape[0] - 1
+        query, offsets = self.tensors.query, self.tensors.cu_seqlens
+        return query.shape[0] if offsets is None else offsets.shape[0] - 1
 
     @property
     def longest_row(self) -> int:
         """The number of keys in the longest row of scores; in a packed call `max_seqlen`, which may be larger."""
-        return self.key.shape[-2] if self.cu_seqlens is None else self.max_seqlen
+        return self.tensors.key.shape[-2] if self.tensors.cu_seqlens is None else self.options.max_seqlen
 
     @property
     def wide(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """The five tensors whose last dimension is D: query, key, value, context query and context key."""
-        return self.query, self.key, self.value, self.context_query, self.context_key
+        t = self.tensors
+        return t.query, t.key, t.value, t.context_query, t.context_key
 
     @property
     def gate_parameters(self) -> tuple[Tensor | None, ...]:
         """The four gate vectors and the two biases; None if absent."""
-        vectors = (self.gate_query, self.gate_context_query, self.gate_key, self.gate_context_key)
-        return (*vectors, self.gate_query_bias, self.gate_key_bias)
+        t = self.tensors
+        vectors = (t.gate_query, t.gate_context_query, t.gate_key, t.gate_context_key)
+        return (*vectors, t.gate_query_bias, t.gate_key_bias)
 
     def to(self, dtype: torch.dtype) -> "Problem":
         """A copy of the call with its differentiable tensors in another dtype; attn_mask and quasi_bias keep theirs."""
-        names = DIFFERENTIABLE
-        changed: dict[str, Any] = {n: None if (t := getattr(self, n)) is None else t.to(dtype) for n in names}
-        return replace(self, **changed)
+        inputs = {name: getattr(self.tensors, name) for name in DIFFERENTIABLE}
+        return self.replaced(**{name: None if t is None else t.to(dtype) for name, t in inputs.items()})
+
+    def replaced(self, **tensors: Any) -> "Problem":
+        """A copy of the call with other tensors, given by name."""
+        return Problem(self.tensors._replace(**tensors), self.options)
 
     def at_rows(self, rows: Tensor) -> "Problem":
         """A copy of a dense call with all keys but only the queries at some positions (int64, in any order)."""
         mask, bias = self.attn_mask, self.quasi_bias
-        return replace(
-            self,
+        return self.replaced(
             query=self.query[:, :, rows],
             context_query=self.context_query[:, :, rows],
             gate_lambda=None if self.gate_lambda is None else self.gate_lambda[:, :, rows],
@@ -161,11 +163,6 @@ class Problem:
 def row_dtype(query: Tensor) -> torch.dtype:
     """The dtype of per-row values (maximum, sum, gates, quasi_bias): float32, or float64 for float64 inputs."""
     return torch.float64 if query.dtype == torch.float64 else torch.float32
-
-
-FIELDS = tuple(Problem.__dataclass_fields__)
-TENSORS = FIELDS[:17]
-DIFFERENTIABLE = TENSORS[:12]
 
 
 class Residuals(NamedTuple):
@@ -230,3 +227,6 @@ class Gradients(NamedTuple):
     gate_context_key: Tensor | None
     gate_query_bias: Tensor | None
     gate_key_bias: Tensor | None
+
+
+DIFFERENTIABLE = Gradients._fields  # the first fields of Tensors

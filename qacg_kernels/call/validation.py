@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from qacg_kernels.call.gate import FORMS, GateParameters
+from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import HIDING, cast_mask
-from qacg_kernels.call.problem import Problem, Saved, row_dtype
+from qacg_kernels.call.problem import FORMS, Options, Problem, Saved, Tensors, row_dtype
 from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, QuasiBias, bias_of_keys, bias_of_packed_keys
 from qacg_kernels.utils.torch_internals import surely_one, values_readable
 
@@ -78,8 +78,8 @@ def dense_problem(
     if type(quasi_bias) is not float or quasi_bias:  # the usual case first; isinstance() would add launch overhead
         bias = _bias(quasi_bias, query, lambda: bias_of_keys(query, key, attn_mask, key_lengths, is_causal))
     wide = query, key, value, context_query, context_key
-    tensors = *wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed, bias
-    return Problem(*tensors, 0, is_causal, *numbers, *gates.options)
+    tensors = Tensors(*wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed, bias)
+    return Problem(tensors, Options(0, is_causal, *numbers, *gates.options))
 
 
 def packed_problem(
@@ -132,8 +132,8 @@ def packed_problem(
     if type(quasi_bias) is not float or quasi_bias:
         bias = _bias(quasi_bias, query, lambda: bias_of_packed_keys(query, cu_seqlens, is_causal))
     wide = query, key, value, context_query, context_key
-    tensors = *wide, *gates.tensors, None, None, cu_seqlens, dropout_seed, bias
-    return Problem(*tensors, max_seqlen, is_causal, *numbers, *gates.options)
+    tensors = Tensors(*wide, *gates.tensors, None, None, cu_seqlens, dropout_seed, bias)
+    return Problem(tensors, Options(max_seqlen, is_causal, *numbers, *gates.options))
 
 
 def check_problem(p: Problem) -> None:
@@ -144,14 +144,15 @@ def check_problem(p: Problem) -> None:
     """
     if p.gate_lambda is not None:
         gate: Tensor | GateParameters = p.gate_lambda
-        if p.gate_form != FORMS[0]:
+        if p.options.gate_form != 0:
             raise ValueError(
                 "gate_form: expected 0 with gate_lambda, got another number. Pass 0, or gate vectors instead of "
                 "gate_lambda."
             )
     else:
         vectors = cast(_GateTensors, p.gate_parameters)  # for an absent vector, the error is that of a public call
-        gate = GateParameters(*vectors, p.beta, p.gamma, p.gate_form)
+        form = cast(str, p.gate_form)  # for an invalid number, the error is that of a public call
+        gate = GateParameters(*vectors, p.beta, p.gamma, form)
     if p.cu_seqlens is not None:
         if p.attn_mask is not None or p.key_lengths is not None:
             raise ValueError("attn_mask, key_lengths: expected None in a call with cu_seqlens, got a tensor")
@@ -288,10 +289,10 @@ def _check_shape(name: str, t: Tensor, *expected: tuple[int, ...], meaning: str)
 
 
 class _Gate(NamedTuple):
-    """The fields of Problem that describe the gate: its tensors in order, then beta, gamma and gate_form."""
+    """What describes the gate: the fields of Tensors in order, and those of Options: beta, gamma and gate_form."""
 
     tensors: tuple[_Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional]
-    options: tuple[float, float, str] = (1.0, 1.0, FORMS[0])
+    options: tuple[float, float, int] = (1.0, 1.0, 0)
 
 
 def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, int] | None) -> _Gate:
@@ -326,7 +327,7 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, i
             f"L = {lengths[0]} and S = {lengths[1]}. "
             'Pass a lambda tensor (B, H, L) or GateParameters(form="column").'
         )
-    options = (finite_number("gate.beta", gate.beta), finite_number("gate.gamma", gate.gamma), gate.form)
+    options = (finite_number("gate.beta", gate.beta), finite_number("gate.gamma", gate.gamma), FORMS.index(gate.form))
     return _Gate((None, *vectors, gate.query_bias, gate.key_bias), options)
 
 

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from qacg_kernels.call.problem import (
     DIFFERENTIABLE,
-    FIELDS,
-    TENSORS,
     ForwardOutputs,
     Gradients,
+    Options,
     Problem,
     Residuals,
     Saved,
+    Tensors,
 )
 from qacg_kernels.operators.schema import (
     NAMESPACE,
@@ -25,8 +25,10 @@ from qacg_kernels.operators.schema import (
     call_forward,
     forward_op,
     library,
+    of_forward,
     python_kernels,
     refuse_forward_mode,
+    split,
     validated,
 )
 from qacg_kernels.utils import torch_internals
@@ -34,6 +36,8 @@ from qacg_kernels.utils import torch_internals
 # By name of the forward's backend, a function that returns the name of the backend whose backward follows. A backend
 # without an entry runs its own backward. `dispatch` adds the entries.
 choose_backward: dict[str, Callable[[Problem], str]] = {}
+_NOT_DIFFERENTIABLE = tuple(name for name in Tensors._fields if name not in DIFFERENTIABLE)
+_NO_GRADIENTS = (None,) * len(_NOT_DIFFERENTIABLE)
 SAVE_NOTHING = Residuals(save_softmax_out=False, save_quasi_out=False)
 
 
@@ -61,10 +65,10 @@ def run_forward(backend: str, problem: Problem, residuals: Residuals, differenti
         return _attended(call_forward(forward_op(backend), problem, residuals))
     if torch_internals.functorch_active():
         with validated:
-            outputs = TransformableForward.apply(backend, problem.options(), residuals, *problem.tensors())
+            outputs = TransformableForward.apply(backend, problem.options, residuals, *problem.tensors)
         return _attended(ForwardOutputs(*outputs))
     if differentiable:
-        present = [t for t in problem.tensors() if t is not None]
+        present = [t for t in problem.tensors if t is not None]
         return Attended(*EagerForward.apply(backend, problem, residuals, *present))
     return _attended(_forward_below_autograd(backend, problem, residuals))
 
@@ -75,7 +79,7 @@ def _attended(outputs: ForwardOutputs) -> Attended:
 
 def _forward_below_autograd(backend: str, problem: Problem, residuals: Residuals) -> ForwardOutputs:
     """Runs a forward with the least launch overhead; autograd does not record the call."""
-    if backend in python_kernels and torch_internals.can_bypass_dispatcher(problem.tensors()):
+    if backend in python_kernels and torch_internals.can_bypass_dispatcher(problem.tensors):
         return python_kernels[backend].forward(problem, residuals)
     with validated, torch_internals.below_autograd():
         return call_forward(forward_op(backend), problem, residuals)
@@ -86,8 +90,8 @@ def _backward_below_autograd(backend: str, problem: Problem, saved: Saved) -> Gr
     upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
     if (
         backend in python_kernels
-        and torch_internals.can_bypass_dispatcher((*saved, *problem.tensors()))
-        and not torch_internals.may_be_batched(upstream, problem.query)
+        and torch_internals.can_bypass_dispatcher((*saved, *problem.tensors))
+        and not torch_internals.may_be_batched(upstream, problem.tensors.query)
     ):
         return python_kernels[backend].backward(problem, saved)
     with validated, torch_internals.below_autograd():
@@ -96,26 +100,30 @@ def _backward_below_autograd(backend: str, problem: Problem, saved: Saved) -> Gr
 
 def _save(ctx, problem: Problem, o: ForwardOutputs) -> None:
     """Saves in `ctx` what `_differentiate` reads: inputs, results and options of a call."""
-    tensors = problem.tensors()
-    differentiable, others = tensors[: len(DIFFERENTIABLE)], tensors[len(DIFFERENTIABLE) :]
     # Autograd saves no tensor of inference mode, such as a mask or a length that a program keeps from evaluation.
-    others = [t.clone() if t is not None and t.is_inference() else t for t in others]
-    ctx.save_for_backward(*differentiable, *others, *o[1:])
-    ctx.options = problem.options()
+    tensors = problem.tensors
+    others = {name: getattr(tensors, name) for name in _NOT_DIFFERENTIABLE}
+    if of_inference := {name: t.clone() for name, t in others.items() if t is not None and t.is_inference()}:
+        tensors = tensors._replace(**of_inference)
+    ctx.save_for_backward(*tensors, *o[1:])
+    ctx.options = problem.options
     ctx.set_materialize_grads(False)
 
 
-def _setup_context(ctx, inputs, output):
+def _setup_context(ctx, problem, output):
     o = ForwardOutputs(*output)
-    _save(ctx, Problem.of_operator(inputs[: len(FIELDS)]), o)
+    _save(ctx, problem, o)
     ctx.mark_non_differentiable(o.softmax_out, o.quasi_out, o.row_max, o.row_sum)
+
+
+def _setup_operator_context(ctx, inputs, output):
+    _setup_context(ctx, of_forward(inputs)[0], output)
 
 
 def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum, grad_query_gate, grad_key_gate):
     """Returns the gradients of the inputs named in DIFFERENTIABLE; None for absent inputs."""
-    tensors = ctx.saved_tensors
-    inputs, results = tensors[: len(TENSORS)], tensors[len(TENSORS) :]
-    problem = Problem.of_operator((*inputs, *ctx.options))
+    inputs, results = split(ctx.saved_tensors, Tensors)
+    problem = Problem(inputs, ctx.options)
     if grad_out is None:  # a loss on lambda alone
         grad_out = torch.zeros_like(problem.query)
     saved = Saved(grad_out, grad_query_gate, grad_key_gate, *results)
@@ -137,8 +145,7 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
 
 def _differentiate_operator(backend, ctx, *grads):
     """Returns the gradients of all arguments of an operator: those of `_differentiate`, then None for the others."""
-    others = len(FIELDS) - len(DIFFERENTIABLE) + len(Residuals._fields)
-    return *_differentiate(backend, ctx, *grads), *[None] * others
+    return *_differentiate(backend, ctx, *grads), *_NO_GRADIENTS, *[None] * len(Options._fields + Residuals._fields)
 
 
 class EagerForward(torch.autograd.Function):
@@ -155,7 +162,7 @@ class EagerForward(torch.autograd.Function):
         if backend in python_kernels:
             # A Python kernel returns None where an operator returns an empty tensor. Of the two forwards of activation
             # checkpointing, one may call the kernel and one the operator; both must save the same number of tensors.
-            has_vectors = problem.gate_lambda is None
+            has_vectors = problem.tensors.gate_lambda is None
             o = o._replace(
                 softmax_out=o.softmax_out if residuals.save_softmax_out else None,
                 quasi_out=o.quasi_out if residuals.save_quasi_out else None,
@@ -164,13 +171,13 @@ class EagerForward(torch.autograd.Function):
             )
         ctx.backend = backend
         _save(ctx, problem, o)
-        return (o.out, o.query_gate, o.key_gate) if problem.gate_lambda is None else (o.out, None, None)
+        return (o.out, o.query_gate, o.key_gate) if problem.tensors.gate_lambda is None else (o.out, None, None)
 
     @staticmethod
     def backward(ctx, grad_out, grad_query_gate, grad_key_gate):
         grads = _differentiate(ctx.backend, ctx, grad_out, *[None] * 4, grad_query_gate, grad_key_gate)
         # Gradients of the differentiable tensors, which come first; autograd ignores surplus Nones at the end.
-        return None, None, None, *[g for g in grads if g is not None], *[None] * (len(TENSORS) - len(DIFFERENTIABLE))
+        return None, None, None, *[g for g in grads if g is not None], *_NO_GRADIENTS
 
     @staticmethod
     def jvp(ctx, *tangents):
@@ -188,17 +195,17 @@ class TransformableForward(torch.autograd.Function):
 
     @staticmethod
     def forward(backend, options, residuals, *tensors):
-        return tuple(call_forward(forward_op(backend), Problem.of_operator((*tensors, *options)), residuals))
+        return tuple(call_forward(forward_op(backend), Problem(Tensors(*tensors), options), residuals))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.backend, options, _, *tensors = inputs
-        _setup_context(ctx, (*tensors, *options), output)
+        _setup_context(ctx, Problem(Tensors(*tensors), options), output)
 
     @staticmethod
     def backward(ctx, *grads):
         grads = _differentiate(ctx.backend, ctx, *grads)
-        return None, None, None, *grads, *[None] * (len(TENSORS) - len(DIFFERENTIABLE))
+        return None, None, None, *grads, *_NO_GRADIENTS
 
     jvp = EagerForward.jvp
 
@@ -210,8 +217,8 @@ class TransformableBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(backend, options, *tensors):
-        saved, inputs = Saved(*tensors[: len(Saved._fields)]), tensors[len(Saved._fields) :]
-        return tuple(call_backward(backward_op(backend), Problem.of_operator((*inputs, *options)), saved))
+        saved, inputs = split(tensors, Saved)
+        return tuple(call_backward(backward_op(backend), Problem(Tensors(*inputs), options), saved))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -237,5 +244,5 @@ def register(backend: str) -> None:
     """Registers the derivatives of a backend's operators, for traced graphs and direct calls of the operators."""
     forward, backward = (f"{NAMESPACE}::{backend}_attention{suffix}" for suffix in ("", "_backward"))
     formula = partial(_differentiate_operator, backend)
-    torch.library.register_autograd(forward, formula, setup_context=_setup_context, lib=library)
+    torch.library.register_autograd(forward, formula, setup_context=_setup_operator_context, lib=library)
     torch.library.register_autograd(backward, _refuse_second_derivative, lib=library)

@@ -8,7 +8,7 @@ inputs. Python kernels may return None for these results.
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,13 +16,13 @@ from torch.autograd import forward_ad
 
 from qacg_kernels.call.problem import (
     DIFFERENTIABLE,
-    FIELDS,
-    TENSORS,
     ForwardOutputs,
     Gradients,
+    Options,
     Problem,
     Residuals,
     Saved,
+    Tensors,
     row_dtype,
 )
 from qacg_kernels.utils.torch_internals import dual_level_active, is_exporting
@@ -40,7 +40,7 @@ _INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tenso
 _OPTIONS = """SymInt max_seqlen, bool is_causal, float dropout_p, float scale, float quasi_scale,
     float beta, float gamma, int gate_form"""
 
-# gate_form is an index of `gate.FORMS`. If softmax_out is saved, the backward computes delta without a pass over the
+# gate_form is an index of `problem.FORMS`. If softmax_out is saved, the backward computes delta without a pass over the
 # row; if quasi_out is saved, the same holds for the gate's gradient. row_max and row_sum are saved separately, because
 # one logarithm in their place would be rounded too coarsely for large scores (MATH.md, Backward).
 FORWARD_SCHEMA = f"""({_INPUTS}, {_OPTIONS}, bool save_softmax_out=True, bool save_quasi_out=False)
@@ -53,6 +53,9 @@ BACKWARD_SCHEMA = f"""(Tensor grad_out, Tensor? grad_query_gate, Tensor? grad_ke
         Tensor grad_context_key, Tensor grad_lambda, Tensor grad_gate_query, Tensor grad_gate_context_query,
         Tensor grad_gate_key, Tensor grad_gate_context_key, Tensor grad_gate_query_bias,
         Tensor grad_gate_key_bias)"""
+
+
+_Named = TypeVar("_Named", bound=tuple)
 
 
 class _Library(torch.library.Library):
@@ -151,30 +154,39 @@ python_kernels: dict[str, Kernels] = {}
 
 def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> ForwardOutputs:
     """Calls a forward operator, or a function with the same arguments; returns the results as ForwardOutputs."""
-    return ForwardOutputs(*op(*problem.tensors(), *problem.options(), *residuals))
+    return ForwardOutputs(*op(*problem.tensors, *problem.options, *residuals))
 
 
 def call_backward(op: Callable, problem: Problem, saved: Saved) -> Gradients:
     """Calls a backward operator, or a function with the same arguments; returns the results as Gradients."""
     upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
-    results = without_none(saved[len(upstream) :], problem.query)
-    return Gradients(*op(*upstream, *problem.tensors(), *results, *problem.options()))
+    results = without_none(saved[len(upstream) :], problem.tensors.query)
+    return Gradients(*op(*upstream, *problem.tensors, *results, *problem.options))
+
+
+# Torch passes the arguments of an operator, and the tensors that autograd saves, by position.
+def split(values: Sequence[Any], kind: type[_Named]) -> tuple[_Named, Sequence[Any]]:
+    """Returns the named tuple `kind` of the first values, and the values that are left."""
+    count = len(kind._fields)
+    return kind(*values[:count]), values[count:]
 
 
 def of_forward(arguments: Sequence[Any]) -> tuple[Problem, Residuals]:
-    """Returns the arguments of a forward operator as a Problem and Residuals.
+    """Returns the arguments of a forward operator as a Problem and Residuals, without validation.
 
     Torch may omit the last arguments if they have their default values, which are those of Residuals.
     """
-    return Problem.of_operator(arguments[: len(FIELDS)]), Residuals(*arguments[len(FIELDS) :])
+    tensors, others = split(arguments, Tensors)
+    options, residuals = split(others, Options)
+    return Problem(tensors, options), Residuals(*residuals)
 
 
 def of_backward(arguments: Sequence[Any]) -> tuple[Problem, Saved]:
-    """Returns the arguments of a backward operator as a Problem and a Saved."""
-    upstream, results = 3, len(Saved._fields) - 3
-    end = upstream + len(TENSORS)
-    problem = Problem.of_operator((*arguments[upstream:end], *arguments[end + results :]))
-    return problem, Saved(*arguments[:upstream], *arguments[end : end + results])
+    """Returns the arguments of a backward operator as a Problem and a Saved, without validation."""
+    grad_out, grad_query_gate, grad_key_gate, *others = arguments
+    tensors, others = split(others, Tensors)
+    results, options = others[: -len(Options._fields)], others[-len(Options._fields) :]
+    return Problem(tensors, Options(*options)), Saved(grad_out, grad_query_gate, grad_key_gate, *results)
 
 
 def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Tensor]:

@@ -41,7 +41,8 @@ from benchmarks.measure import agreement, timing
 from benchmarks.measure.session import MEMORY, OVERHEAD, TIME, Budget, Item, Session, measure_overhead
 from benchmarks.targets import kinds
 from benchmarks.targets.performance import TARGETS
-from qacg_kernels import dispatch, self_check
+from qacg_kernels.backends import dispatch
+from qacg_kernels.operators import self_check
 
 TINY = Case(Shape(3, 2, 24, 16), mode=FORWARD_BACKWARD)
 NO_EFFORT = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=1)

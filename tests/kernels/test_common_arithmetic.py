@@ -8,7 +8,8 @@ import pytest
 import torch
 from cuda_emulator import build
 
-from qacg_kernels.call.dropout import drop_threshold, keep_mask, keep_scale
+from qacg_kernels import keep_mask
+from qacg_kernels.call.dropout import drop_threshold, keep_scale
 
 TESTS = Path(__file__).parents[1]
 

@@ -6,7 +6,7 @@ test_cuda_emulator.py tests the emulator itself.
 import re
 import shutil
 import subprocess
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
@@ -19,9 +19,9 @@ from cuda_emulator import build
 from judging import assert_same_bits, check, compare, judges_of
 
 import qacg_kernels as qk
-from qacg_kernels import self_check
 from qacg_kernels.backends import cuda
 from qacg_kernels.functional import problem_of
+from qacg_kernels.operators import self_check
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -88,8 +88,9 @@ def test_tensor_core_rounding_meets_the_error_rule(n, case, monkeypatch):
 
 def test_self_check_of_first_calls_passes(monkeypatch):
     monkeypatch.setenv("QACG_SELF_CHECK", "strict")
+    switch = cuda._about.qacg_cuda_check_first_calls
     if hasattr(torch.ops.qacg, "cuda_attention_first_call"):  # defined for the library of this machine, with CUDA torch
-        self_check._switches["cuda"] = cuda._about.qacg_cuda_check_first_calls
+        self_check.restarts["cuda"] = lambda: switch(self_check._OPERATORS)
         self_check.forget()
     else:
         cuda.check_first_calls("cuda")
@@ -103,7 +104,8 @@ def test_self_check_of_first_calls_passes(monkeypatch):
         assert int(summary.split()[0]) > 20
     finally:
         self_check.forget()
-        self_check._switches.pop("cuda")(None)
+        del self_check.restarts["cuda"]
+        switch(None)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
@@ -272,8 +274,7 @@ def raw_arguments(case, misplaced=""):
     """The tensors of the operator's schema by name, one of them on another device."""
     inputs = make_inputs(case, torch.bfloat16)
     problem = problem_of(*inputs.arguments(), **inputs.options)
-    names = [f.name for f in fields(problem)][: len(problem.tensors())]
-    return {n: t.to("meta") if n == misplaced else t for n, t in zip(names, problem.tensors())}
+    return {n: t.to("meta") if n == misplaced else t for n, t in problem.tensors._asdict().items()}
 
 
 def run_raw(name, arguments, **options):
@@ -334,11 +335,11 @@ def test_int64_lengths_and_offsets_do_not_wrap():
     """The low halves of the lengths are 9; on a GPU nothing has checked the values."""
     inputs = make_inputs(Case("lengths", batch=2, queries=40, key_lengths=(40, 0)), torch.float32)
     problem = problem_of(*inputs.arguments(), **inputs.options)
-    expected = torch.ops.qacg.cuda_attention(*problem.tensors(), *problem.options())[0]
-    problem.key_lengths = torch.tensor([2**32 + 9, 9 - 2**32])
-    assert torch.equal(torch.ops.qacg.cuda_attention(*problem.tensors(), *problem.options())[0], expected)
+    expected = torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0]
+    problem = problem.replaced(key_lengths=torch.tensor([2**32 + 9, 9 - 2**32]))
+    assert torch.equal(torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0], expected)
     inputs = make_inputs(Case("offsets", sequences=(30, 10)), torch.float32)
     problem = problem_of(*inputs.arguments(), **inputs.options)
-    expected = torch.ops.qacg.cuda_attention(*problem.tensors(), *problem.options())[0]
-    problem.cu_seqlens = torch.tensor([9 - 2**32, 30, 2**32 + 9])
-    assert torch.equal(torch.ops.qacg.cuda_attention(*problem.tensors(), *problem.options())[0], expected)
+    expected = torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0]
+    problem = problem.replaced(cu_seqlens=torch.tensor([9 - 2**32, 30, 2**32 + 9]))
+    assert torch.equal(torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)[0], expected)

@@ -8,10 +8,10 @@ import torch
 from processes import run_python
 
 import qacg_kernels as qk
-from qacg_kernels import dispatch, self_check
-from qacg_kernels.backends import cpu
+from qacg_kernels.backends import cpu, dispatch
 from qacg_kernels.backends.triton.tile_tables import Choice
 from qacg_kernels.functional import problem_of
+from qacg_kernels.operators import self_check
 from qacg_kernels.testing.inputs import Case, make_inputs
 
 needs_cpu = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU backend is missing")
@@ -165,7 +165,7 @@ def test_environment_variable_selects_the_backend_of_auto(monkeypatch, device):
 def test_empty_environment_variables_count_as_not_set(monkeypatch):
     monkeypatch.setenv("QACG_SELF_CHECK", "")
     assert self_check.requested_mode() == "first"
-    code = "from qacg_kernels import dispatch; print(dispatch._ASKED_FOR)"
+    code = "from qacg_kernels.backends import dispatch; print(dispatch._ASKED_FOR)"
     assert run_python("-c", code, QACG_BACKEND="").stdout == "auto\n"
 
 

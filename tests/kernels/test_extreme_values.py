@@ -107,9 +107,9 @@ def test_raw_operator_clamps_lengths_that_would_wrap():
     """Every length beyond the number of keys is clamped, also one that does not fit int32."""
     inputs = make_inputs(Case("raw lengths", batch=2, queries=8, key_lengths=(8, 8)))
     problem = problem_of(*inputs.arguments(), **inputs.options)
-    expected = schema.forward_op("cpu")(*problem.tensors(), *problem.options())[0]
-    problem.key_lengths = torch.tensor([2**32 + 3, 8])
-    assert torch.equal(schema.forward_op("cpu")(*problem.tensors(), *problem.options())[0], expected)
+    expected = schema.forward_op("cpu")(*problem.tensors, *problem.options)[0]
+    problem = problem.replaced(key_lengths=torch.tensor([2**32 + 3, 8]))
+    assert torch.equal(schema.forward_op("cpu")(*problem.tensors, *problem.options)[0], expected)
 
 
 @pytest.mark.parametrize("name", ["scale", "quasi_scale"])
@@ -142,7 +142,7 @@ def test_reference_gradient_of_absent_gates_is_ignored():
     five, lam = tensors(8, 2, 8), torch.rand(8, 2)
     five[0].requires_grad_()
     problem = problem_of(*five, lam, cu_seqlens=torch.tensor([0, 3, 8]), max_seqlen=5)
-    outputs = schema.forward_op("reference")(*problem.tensors(), *problem.options())
+    outputs = schema.forward_op("reference")(*problem.tensors, *problem.options)
     expected = torch.autograd.grad(outputs[0].sum(), five[0], retain_graph=True)[0]
     loss = outputs[0].sum() + outputs[5].sum() + outputs[6].sum()
     assert torch.equal(torch.autograd.grad(loss, five[0])[0], expected)

@@ -9,8 +9,8 @@ import torch
 from processes import run_python
 
 import qacg_kernels
-from qacg_kernels import dispatch, info
-from qacg_kernels.backends import cpu, triton
+from qacg_kernels import info
+from qacg_kernels.backends import cpu, dispatch, triton
 from qacg_kernels.utils import cpu_info
 
 

@@ -38,7 +38,7 @@ def widest(backend, device):
 def test_opcheck_of_the_forward_passes(case, saved, backend, device):
     inputs = make_inputs(case, widest(backend, device), device)
     problem = problem_of(*inputs.arguments(trainable(inputs)), **inputs.options)
-    torch.library.opcheck(schema.forward_op(backend).default, (*problem.tensors(), *problem.options()), saved)
+    torch.library.opcheck(schema.forward_op(backend).default, (*problem.tensors, *problem.options), saved)
 
 
 @pytest.mark.parametrize("case", CASES, **ids)
@@ -46,9 +46,9 @@ def test_opcheck_of_the_backward_passes(case, backend, device):
     """Without the check of autograd, because the backward has no derivative."""
     inputs = make_inputs(case, widest(backend, device), device)
     problem = problem_of(*inputs.arguments(), **inputs.options)
-    out, *saved = schema.forward_op(backend)(*problem.tensors(), *problem.options())
+    out, *saved = schema.forward_op(backend)(*problem.tensors, *problem.options)
     upstream = [torch.randn_like(out), *(torch.randn_like(t) if t.numel() else None for t in saved[4:])]
-    arguments = (*upstream, *problem.tensors(), *saved, *problem.options())
+    arguments = (*upstream, *problem.tensors, *saved, *problem.options)
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(schema.backward_op(backend).default, arguments, test_utils=checks)
 
@@ -73,7 +73,7 @@ def test_raw_operator_has_the_gradients_of_the_function(case, backend, device):
     leaves = trainable(inputs)
     problem = problem_of(*inputs.arguments(leaves), **inputs.options)
     operator = getattr(torch.ops.qacg, f"{backend}_attention")
-    out = operator(*problem.tensors(), *problem.options(), save_softmax_out=True, save_quasi_out=False)[0]
+    out = operator(*problem.tensors, *problem.options, save_softmax_out=True, save_quasi_out=False)[0]
     assert out.requires_grad
     gradients = torch.autograd.grad(out, list(leaves.values()), inputs.grad_out)
     torch.testing.assert_close(dict(zip(leaves, gradients)), {name: expected[f"grad {name}"] for name in leaves})
@@ -82,7 +82,7 @@ def test_raw_operator_has_the_gradients_of_the_function(case, backend, device):
 def test_saved_tensors_require_no_gradient(backend, device):
     inputs = make_inputs(CASES[0], widest(backend, device), device)
     problem = problem_of(*inputs.arguments(trainable(inputs)), **inputs.options)
-    out, softmax_out, _, row_max, *_ = schema.forward_op(backend)(*problem.tensors(), *problem.options())
+    out, softmax_out, _, row_max, *_ = schema.forward_op(backend)(*problem.tensors, *problem.options)
     assert out.requires_grad
     assert not softmax_out.requires_grad
     assert not row_max.requires_grad

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import forward_ad
 
 from qacg_kernels.backends import cpu, cuda
-from qacg_kernels.call.problem import FIELDS, TENSORS, Saved
+from qacg_kernels.call.problem import Saved
 from qacg_kernels.functional import problem_of
 from qacg_kernels.operators import schema
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -13,7 +13,6 @@ from qacg_kernels.utils.native_libraries import library
 
 B, H, L, S, D, T = 3, 2, 6, 6, 8, 9
 UPSTREAM, SAVED = Saved._fields[:3], Saved._fields[3:]
-OPTIONS = FIELDS[len(TENSORS) :]
 GOOD = {
     "lambda": Case("raw lambda", batch=B, heads=H, queries=L, head_dim=D, mask="additive", dropout_p=0.1),
     "gate": Case(
@@ -27,7 +26,7 @@ def call_of(kind):
     """Tensors and options of a good forward call, by the names of the schema."""
     inputs = make_inputs(GOOD[kind], torch.float32)
     problem = problem_of(*inputs.arguments(), **inputs.options)
-    return dict(zip(TENSORS, problem.tensors())), dict(zip(OPTIONS, problem.options()))
+    return problem.tensors._asdict(), problem.options._asdict()
 
 
 def forward(backend, kind, **changes):

@@ -10,9 +10,9 @@ from torch.utils.checkpoint import checkpoint
 from unchecked_cpu import unchecked_cpu
 
 import qacg_kernels as qk
-from qacg_kernels import self_check
 from qacg_kernels.backends import cpu
-from qacg_kernels.self_check.guarded_memory import GuardedMemory
+from qacg_kernels.operators import self_check
+from qacg_kernels.operators.self_check import GuardedMemory
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -95,21 +95,37 @@ def test_wrong_forward_disables_its_backward(inputs):
     assert all(torch.equal(got[name], t) for name, t in expected.items())
 
 
-def test_reference_saves_rows_in_the_units_of_the_kernel(inputs, monkeypatch):
-    """A precision switch changes between forward and backward, so the backward belongs to another variant."""
+def test_wrong_variant_disables_the_backend(inputs):
+    """Calls of other variants, right ones included, then run elsewhere."""
+    other = make_inputs(Case("another", queries=50, head_dim=8), torch.float32)
+    with unchecked_cpu(lambda results, call: wrong_output(results, call) if call["is_causal"] else None) as launched:
+        attend(other)
+        causal = make_inputs(Case("causal", queries=9, head_dim=8, is_causal=True), torch.float32)
+        with torch.no_grad(), pytest.warns(UserWarning, match="Backend 'cpu' is disabled on cpu: calls run in another"):
+            attend(causal)
+        launched.clear()
+        expected = qk.quasi_attention(*other.arguments(), **other.options, backend="reference")
+        assert torch.equal(attend(other), expected)
+        assert qk.explain(*other.arguments()).selected == "reference"
+        assert qk.explain(*other.arguments()).reasons["cpu"][0].startswith("self-check: expected right results on cpu")
+        assert not launched
+
+
+def test_backward_after_the_backend_is_disabled_is_right(inputs):
+    """The reference runs it: `row_max` of the kernel's forward has another unit than the reference's."""
     expected = evaluate(inputs, through_backend("reference"))
-    monkeypatch.setattr(self_check.Kernel, "_wrong_forward_of", lambda self, problem, others: None)
-    with unchecked_cpu(wrong_output) as launched, pytest.warns(UserWarning):
-        got = evaluate(inputs, through_backend("cpu"))
-        assert launched[-1] == "backward"
-        assert self_check.summary(torch.device("cpu")).endswith("1 failed")
-    for name, t in expected.items():
-        torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
+    tensors = {name: t.clone().requires_grad_() for name, t in inputs.tensors.items()}
+    with unchecked_cpu(lambda results, call: wrong_output(results, call) if call["is_causal"] else None):
+        out = attend(inputs, tensors)
+        with torch.no_grad(), pytest.warns(UserWarning):
+            attend(make_inputs(Case("causal", queries=9, head_dim=8, is_causal=True), torch.float32))
+        grads = torch.autograd.grad(out, list(tensors.values()), inputs.grad_out)
+    for name, t in zip(tensors, grads):
+        torch.testing.assert_close(t, expected[f"grad {name}"])
 
 
 @pytest.mark.parametrize("empty", [(0, 9), (0, 0)])
-def test_wrong_forward_with_empty_rows_leaves_no_nan(empty, monkeypatch):
-    monkeypatch.setattr(self_check.Kernel, "_wrong_forward_of", lambda self, problem, others: None)
+def test_wrong_forward_with_empty_rows_leaves_no_nan(empty):
     inputs = make_inputs(Case("empty rows", queries=9, head_dim=8, key_lengths=empty), torch.float32)
     with unchecked_cpu(wrong_output), pytest.warns(UserWarning):
         assert all(t.isfinite().all() for t in evaluate(inputs, through_backend("cpu")).values())

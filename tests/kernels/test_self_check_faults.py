@@ -5,7 +5,7 @@ A call that the fault does not affect runs before, and prints no warning.
 
 import re
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ from test_edges import EMPTY
 from unchecked_cpu import GRADIENTS, unchecked_cpu
 
 from qacg_kernels.backends import cpu, reference
-from qacg_kernels.call.problem import Problem, Residuals, Saved
-from qacg_kernels.self_check import comparison
+from qacg_kernels.call.problem import Options, Problem, Residuals, Saved, Tensors
+from qacg_kernels.operators import self_check
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -57,7 +57,8 @@ def instead(condition, **changes):
         if not condition(call):
             return
         call = call | {name: change(call) if callable(change) else change for name, change in changes.items()}
-        problem = Problem(**{field.name: call[field.name] for field in fields(Problem)})
+        tensors, options = (kind(*(call[name] for name in kind._fields)) for kind in (Tensors, Options))
+        problem = Problem(tensors, options)
         if "grad query" in results:
             copy(results, reference.backward(problem, Saved(**{name: call[name] for name in Saved._fields})))
         else:
@@ -495,9 +496,9 @@ COLUMN = Case(
 
 @pytest.fixture
 def small_budget(monkeypatch):
-    monkeypatch.setattr(comparison, "_WHOLE_ENTRIES", {"cpu": 1 << 12})
-    monkeypatch.setattr(comparison, "_SHARE", 1 << 20)
-    monkeypatch.setattr(comparison, "_AT_A_TIME", {"cpu": 1 << 10})
+    monkeypatch.setattr(self_check, "_WHOLE_ENTRIES", {"cpu": 1 << 12})
+    monkeypatch.setattr(self_check, "_SHARE", 1 << 20)
+    monkeypatch.setattr(self_check, "_AT_A_TIME", {"cpu": 1 << 10})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

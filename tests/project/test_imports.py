@@ -18,9 +18,8 @@ LAYERS = (
     ("qacg_kernels.utils",),
     ("qacg_kernels.call",),
     ("qacg_kernels.operators",),
-    ("qacg_kernels.self_check",),
     ("qacg_kernels.backends",),
-    ("qacg_kernels.dispatch",),
+    ("qacg_kernels.backends.dispatch",),
     ("qacg_kernels",),  # functional, attention_layers, nn, patch, testing and the commands
     ("qacg_models.errors",),
     ("qacg_models.configs", "qacg_models.utils"),
@@ -40,6 +39,7 @@ LAYERS = (
     ("benchmarks.gpu",),
     (COMMANDS,),
 )
+SHARED = ("dispatch", "protocol")  # modules beside the backends
 LAYER_OF = {group: layer for layer, groups in enumerate(LAYERS) for group in groups}
 
 
@@ -108,7 +108,8 @@ def layer_of(name):
 
 def backend_of(name):
     parts = name.split(".")
-    return parts[2] if parts[:2] == ["qacg_kernels", "backends"] and len(parts) > 2 else None
+    is_backend = parts[:2] == ["qacg_kernels", "backends"] and len(parts) > 2 and parts[2] not in SHARED
+    return parts[2] if is_backend else None
 
 
 def upward(name, imported):
@@ -139,10 +140,11 @@ def cycle_in(arrows):
 
 
 def test_imports_of_finds_statements_and_strings():
-    assert "qacg_kernels.backends.reference" in imports_of("qacg_kernels.dispatch")
+    assert "qacg_kernels.backends.reference" in imports_of("qacg_kernels.backends.dispatch")
     assert "qacg_kernels.call.equations" in imports_of("qacg_kernels.backends.reference")
     assert "qacg_models.models.qacg_bert" in imports_of("qacg_models.models.auto"), "a string in a table"
-    assert layer_of("qacg_kernels.backends.cpu") < layer_of("qacg_kernels.dispatch") < layer_of("qacg_models.errors")
+    layers = [layer_of(f"qacg_kernels.{name}") for name in ("backends.cpu", "backends.dispatch", "functional")]
+    assert layers == sorted(set(layers))
 
 
 @pytest.mark.parametrize(
@@ -200,6 +202,20 @@ def test_package_has_no_import_cycle(package):
 def node_of(name):
     """Returns the module; for a module of a backend the backend, since its modules import each other in functions."""
     return f"qacg_kernels.backends.{backend_of(name)}" if backend_of(name) else name
+
+
+@functools.cache
+def depth_of(name):
+    """The number of modules in the longest chain of imports at the top of modules, from a module down."""
+    statements = [node for node in ast.parse(MODULES[name].read_text()).body if isinstance(node, ast.ImportFrom)]
+    source = "\n".join(map(ast.unparse, statements))
+    below = imports_in(source, name, MODULES[name].name == "__init__.py") & set(MODULES) - {name, "qacg_kernels"}
+    return 1 + max(map(depth_of, below), default=0)
+
+
+def test_public_functions_are_above_7_layers_of_modules():
+    assert depth_of("qacg_kernels.backends.cpu") > 2
+    assert depth_of("qacg_kernels.functional") <= 8
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if backend_of(name)])

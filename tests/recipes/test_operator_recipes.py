@@ -24,7 +24,7 @@ def run(copy, program):
 
 
 def test_backend_takes_two_product_files():
-    assert touched("backend") == {"qacg_kernels/backends/toy.py", "qacg_kernels/dispatch.py"}
+    assert touched("backend") == {"qacg_kernels/backends/toy.py", "qacg_kernels/backends/dispatch.py"}
 
 
 def test_backend_recipe_names_its_files():

@@ -17,8 +17,8 @@ os.environ["QACG_SELF_CHECK"] = "first"
 
 import torch
 
-from qacg_kernels import self_check
 from qacg_kernels.backends.triton import backward, forward, gates, launch, launch_plan, tiles
+from qacg_kernels.operators import self_check
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from qacg_kernels import self_check
 from qacg_kernels.backends import cpu
 from qacg_kernels.call.problem import ForwardOutputs, Gradients, Saved
+from qacg_kernels.operators import self_check
 
 # A function that changes the results of a launch in place. It gets them by name, and the call's tensors and options.
 Fault = Callable[[dict[str, torch.Tensor], dict[str, object]], None]
@@ -34,12 +34,13 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
         launched.append("backward" if is_backward else "forward")
         results = before(backend, problem, others)
         if fault is not None and is_backward == backward:
-            call = vars(problem) | others._asdict() | {"column_gate": problem.column_gate}
+            call = problem.tensors._asdict() | problem.options._asdict() | others._asdict()
+            call |= {"column_gate": problem.column_gate}
             fault(dict(zip(GRADIENTS if is_backward else ForwardOutputs._fields, results)), call)
         return results
 
     before, self_check._launch_compiled = self_check._launch_compiled, with_fault
-    if "cpu" not in self_check._switches:
+    if "cpu" not in self_check.restarts:
         cpu.check_first_calls()
     self_check.forget()
     try:
@@ -48,4 +49,4 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
         self_check._launch_compiled = before
         self_check.forget()
         if not cpu.NEEDS_SELF_CHECK:
-            self_check._switches["cpu"](None)
+            cpu._library.qacg_cpu_check_first_calls(None)

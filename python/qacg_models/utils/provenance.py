@@ -22,7 +22,7 @@ def origin() -> dict[str, object]:
 
 def attention_backends() -> dict[str, object]:
     """Returns, for each device, the backends that "auto" has selected in this process, and a self-check summary."""
-    from qacg_kernels import dispatch
+    from qacg_kernels.backends import dispatch
 
     return dispatch.chosen_so_far()
 

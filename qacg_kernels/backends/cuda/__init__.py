@@ -6,9 +6,9 @@ import re
 
 import torch
 
-from qacg_kernels import self_check
 from qacg_kernels.call.problem import Problem, Residuals
-from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.operators import self_check
+from qacg_kernels.operators.registry import define_first_calls, define_operators
 from qacg_kernels.operators.schema import may_exceed
 from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_fake
@@ -16,6 +16,8 @@ from qacg_kernels.utils.torch_internals import constant_when_traced, is_fake
 NAME = "cuda"
 RANK = 40
 AUTOMATIC = True
+HAS_GPU_KERNELS = True
+BACKWARD = None
 NEEDS_SELF_CHECK = True
 TAKES_PACKED = True
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
@@ -73,9 +75,10 @@ def _ask(about: ctypes.CDLL) -> None:
     _about, _gpus, _versions = about, tuple(about.qacg_cuda_gpus().decode().split(":")), versions
 
 
-def check_first_calls(backend: str) -> None:
+def check_first_calls(backend: str, backward: str | None = None) -> None:
     """Turns on a backend's self-check, which compares the first call of each kernel variant with the reference."""
-    self_check.guard_compiled(backend, 0.0, _about.qacg_cuda_check_first_calls)
+    kernel = self_check.compiled(backend, _about.qacg_cuda_check_first_calls, backward=backward)
+    define_first_calls(backend, kernel.first_call)
 
 
 define_operators(NAME)

@@ -16,6 +16,8 @@ from qacg_kernels.utils.torch_internals import constant_when_traced
 NAME = "hopper"
 RANK = 10
 AUTOMATIC = False
+HAS_GPU_KERNELS = True
+BACKWARD = "triton"  # with wgmma, unlike that of "cuda"
 NEEDS_SELF_CHECK = True
 TAKES_PACKED = True
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
@@ -64,4 +66,4 @@ residuals = cuda.residuals
 
 define_operators(NAME)
 if cuda.is_loaded():
-    cuda.check_first_calls(NAME)
+    cuda.check_first_calls(NAME, BACKWARD)

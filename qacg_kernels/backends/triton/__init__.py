@@ -27,6 +27,8 @@ from qacg_kernels.utils.torch_internals import constant_when_traced, is_exportin
 NAME = "triton"
 RANK = 30
 AUTOMATIC = True
+HAS_GPU_KERNELS = True
+BACKWARD = None
 NEEDS_SELF_CHECK = True
 TAKES_PACKED = True
 MAX_HEAD_DIM = MOST_HEAD_DIM

@@ -7,8 +7,7 @@ import torch
 import triton
 from torch import Tensor
 
-from qacg_kernels import self_check
-from qacg_kernels.backends.triton import interpreted
+from qacg_kernels.backends.triton import NAME, interpreted
 from qacg_kernels.backends.triton.arguments import (
     Call,
     Gate,
@@ -30,9 +29,10 @@ from qacg_kernels.backends.triton.backward import (
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
 from qacg_kernels.backends.triton.kernel_config import power_of_two
-from qacg_kernels.backends.triton.launch_plan import launch_plan
+from qacg_kernels.backends.triton.launch_plan import forget_plans, launch_plan
 from qacg_kernels.call import problem as call_problem
 from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals
+from qacg_kernels.operators import self_check
 
 # Rows that one program sums for the gradients of the gate's parameters. More rows give fewer partial sums, fewer rows
 # give more programs for long sequences.
@@ -63,21 +63,22 @@ class Operation:
             others: further tensors that the kernels read, in the backward those of `Saved`.
         """
         self.plan = plan = launch_plan(problem, others)
-        gate_lambda, lengths, offsets = problem.gate_lambda, problem.key_lengths, problem.cu_seqlens
-        quasi_bias = problem.quasi_bias
-        wide = (problem.query, problem.key, problem.value, problem.context_query, problem.context_key)
+        inputs, options = problem.tensors, problem.options
+        gate_lambda, lengths, offsets = inputs.gate_lambda, inputs.key_lengths, inputs.cu_seqlens
+        quasi_bias = inputs.quasi_bias
+        wide = (inputs.query, inputs.key, inputs.value, inputs.context_query, inputs.context_key)
         self.call = Call(
             *[
                 Strided(t, *strides) if strides else strided(t.contiguous(), plan.packed)
                 for t, strides in zip(wide, plan.wide)
             ],
             gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
-            gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, problem.beta, problem.gamma),
-            mask=mask_of(problem.attn_mask),
+            gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, options.beta, options.gamma),
+            mask=mask_of(inputs.attn_mask),
             # Written out twice: a function call would add launch overhead.
             key_lengths=None if lengths is None else Integers(lengths, lengths.stride(0)),
             cu_seqlens=None if offsets is None else Integers(offsets, offsets.stride(0)),
-            seed=problem.dropout_seed if problem.dropout_p > 0 else None,
+            seed=inputs.dropout_seed if options.dropout_p > 0 else None,
             quasi_bias=None if quasi_bias is None else Strided(quasi_bias, *plan.quasi_bias),
             sizes=plan.sizes,
             factors=plan.factors,
@@ -218,7 +219,7 @@ def _run_unchecked(problem: Problem, others: Residuals | call_problem.Saved) -> 
     return _launch_backward(Operation(problem, others), problem, others)
 
 
-_CHECK = self_check.Kernel("triton", _run_unchecked)
+_CHECK = self_check.Kernel(NAME, _run_unchecked, restart=forget_plans)
 
 
 def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:

@@ -147,11 +147,12 @@ def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
 
     Tensors that the call allocates are not included: their memory is aligned, and their layouts follow from the inputs.
     """
-    facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*p.tensors(), *others)]
+    inputs = p.tensors
+    query = inputs.query
+    facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*inputs, *others)]
     # The dtypes of these four tensors determine those of all others.
-    dtypes = [None if t is None else t.dtype for t in (p.query, p.attn_mask, p.key_lengths, p.cu_seqlens)]
-    options = (p.max_seqlen, p.is_causal, p.dropout_p, p.scale, p.quasi_scale, p.beta, p.gamma, p.gate_form)
-    return (p.query.device, *dtypes, _multiplies_in_tf32(p.query), *options, *facts)
+    dtypes = [None if t is None else t.dtype for t in (query, inputs.attn_mask, inputs.key_lengths, inputs.cu_seqlens)]
+    return (query.device, *dtypes, _multiplies_in_tf32(query), *p.options, *facts)
 
 
 def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
@@ -161,10 +162,15 @@ def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> Lau
         problem: the call.
         others: further tensors that the kernels read, in the backward those of `Saved`.
     """
-    table, key = table_for(problem.query.device), _key(problem, others)
+    table, key = table_for(problem.tensors.query.device), _key(problem, others)
     plan = _plans.get(key)
     if plan is None or plan.table is not table:  # `tile_tables.trial` changes the table
         if len(_plans) >= _MOST_PLANS:
             _plans.clear()
         plan = _plans[key] = LaunchPlan(problem, table)
     return plan
+
+
+def forget_plans() -> None:
+    """Clears the cache, so that the next call of each kind makes a plan that is not marked as checked."""
+    _plans.clear()

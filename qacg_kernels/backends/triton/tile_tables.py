@@ -31,7 +31,7 @@ MOST_HEAD_DIM = HEAD_DIMS[-1]
 # own; the result of the largest number also applies to longer calls.
 LENGTHS = (128, 512, 2048, 8192)
 ANY_LENGTH = 1 << 62
-MEASURED_BACKENDS = ("hopper", "cuda", "triton")
+gpu_backends: tuple[str, ...] = ()  # the names that a Choice may have; `dispatch` enters them
 _POWERS = (16, 32, 64, 128)
 Key = tuple[str, int, int, bool]
 KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False, True)))
@@ -138,7 +138,7 @@ class Choice:
             head_dim=HEAD_DIMS,
             training=(False, True),
             longest=LENGTHS,
-            backend=MEASURED_BACKENDS,
+            backend=gpu_backends,
         )
 
 

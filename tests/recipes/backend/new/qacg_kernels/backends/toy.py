@@ -9,6 +9,8 @@ from qacg_kernels.operators.registry import define_operators
 NAME = "toy"
 RANK = 35
 AUTOMATIC = False
+HAS_GPU_KERNELS = False
+BACKWARD = None
 NEEDS_SELF_CHECK = False
 TAKES_PACKED = False
 DEVICE = "cpu"

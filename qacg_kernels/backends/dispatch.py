@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from qacg_kernels import self_check
 from qacg_kernels.backends import cpu, cuda, reference, triton
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.protocol import Backend, outside_limits
 from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.call.problem import Problem, Residuals
-from qacg_kernels.operators import autograd
+from qacg_kernels.operators import autograd, self_check
 from qacg_kernels.utils import torch_internals
 
 # To add a backend, write a module in `backends` and add it here.
@@ -27,12 +26,10 @@ _REGISTERED: tuple[Backend, ...] = (
 )
 _MODULES = tuple(sorted(_REGISTERED, key=lambda module: module.RANK))
 _BY_NAME: dict[str, Backend] = {module.NAME: module for module in _MODULES}
-# From the name of the forward's backend to the backend whose backward runs instead, if it supports the call. This
-# backward can read the tensors that the forward saves.
-_FOLLOWED_BY: dict[str, Backend] = {hopper.NAME: triton}
 AUTO = "auto"
 BACKENDS = tuple(_BY_NAME)  # in order of preference
 NAMES = (AUTO, *BACKENDS)
+tile_tables.gpu_backends = tuple(module.NAME for module in _MODULES if module.HAS_GPU_KERNELS)
 
 VARIABLE = "QACG_BACKEND"
 # The meaning of "auto" in this process: QACG_BACKEND at import, or "auto" itself if it is unset or empty.
@@ -121,6 +118,12 @@ def reasons_against(problem: Problem) -> dict[str, list[str]]:
 
 
 def _reasons(module: Backend, problem: Problem) -> list[str]:
+    return _limits(module, problem) or self_check.why_disabled(module.NAME, problem.query.device)
+
+
+def _limits(module: Backend, problem: Problem) -> list[str]:
+    # Without a failed self-check: a call that names a disabled backend runs its operators, which return the reference's
+    # results, and a backward follows the forward's backend.
     return module.missing() or outside_limits(module, problem)
 
 
@@ -153,8 +156,8 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     name = _ASKED_FOR if backend == AUTO else backend
     if torch.compiler.is_compiling():  # without the cache: torch.compile would trace the dictionary
         return _of_length(_selection(problem, backend, name, differentiable), problem)
-    query = problem.query
-    kind = problem.cu_seqlens is None, problem.gate_form, differentiable
+    query = problem.tensors.query
+    kind = problem.tensors.cu_seqlens is None, problem.options.gate_form, differentiable
     key = name, query.device, query.dtype, query.shape[-1], *kind
     try:
         selection = _selections.get(key)
@@ -177,8 +180,10 @@ def backward_of(module: Backend, problem: Problem) -> Backend:
 
     The forward saves what the `residuals` of that backend request.
     """
-    other = _FOLLOWED_BY.get(module.NAME)
-    return module if other is None or _reasons(other, problem) else other
+    if module.BACKWARD is None:
+        return module
+    other = _BY_NAME[module.BACKWARD]
+    return module if _limits(other, problem) else other
 
 
 def residuals(module: Backend, problem: Problem) -> Residuals:
@@ -190,13 +195,17 @@ def _name_of_backward(module: Backend, problem: Problem) -> str:
     return backward_of(module, problem).NAME
 
 
-for _name in _FOLLOWED_BY:
-    autograd.choose_backward[_name] = functools.partial(_name_of_backward, _BY_NAME[_name])
+for _module in _MODULES:
+    if _module.BACKWARD is not None:
+        autograd.choose_backward[_module.NAME] = functools.partial(_name_of_backward, _module)
 
 
 def forget() -> None:
-    """Clears the cache of selections, for tests that change a backend."""
+    """Clears the cache of selections, when the self-check disables a backend and when a test changes one."""
     _selections.clear()
+
+
+self_check.restarts["dispatch"] = forget
 
 
 def _of_length(selection: _Selection, problem: Problem) -> Backend:
@@ -229,7 +238,7 @@ def _selection(problem: Problem, backend: str, name: str, differentiable: bool) 
     if name not in NAMES:
         raise ValueError(f"{source}: expected one of {', '.join(map(repr, NAMES))}, got {name!r}")
     module = _BY_NAME[name]
-    why = _reasons(module, problem)
+    why = _limits(module, problem)
     if why:
         raise RuntimeError(
             f"{source}: expected a backend that supports this call, got {name!r} ({'; '.join(why)}). "
@@ -282,7 +291,7 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
     name = _ASKED_FOR if backend == AUTO else backend
     selected = _of_length(_selection(problem, backend, name, differentiable), problem)
     advice = f"{preferred.NAME} is preferred; python -m qacg_kernels.tune measures which is faster on this GPU"
-    passed_by = {m.NAME: advice for m in (hopper, cuda, triton) if m is not preferred}
+    passed_by = {m.NAME: advice for m in _MODULES if m.HAS_GPU_KERNELS and m is not preferred}
     return selected.NAME, {n: why for n, why in passed_by.items() if not reasons_against(problem)[n]}
 
 

@@ -10,7 +10,7 @@ square of its errors:
                       + BAND * eps(dtype) + SUM_BAND * eps(float32)
 
 with a factor of 2 for outputs and 3 for gradients; in float64 the last line is + FLOAT64_BAND * eps(float64). The
-self-check instead uses eager's errors in float32 for every dtype, and a larger SUM_BAND (`comparison`). Half the
+self-check instead uses eager's errors in float32 for every dtype, and a larger SUM_BAND (`self_check`). Half the
 dtype's smallest positive number is subtracted from every distance, because results are rounded to multiples of that
 number. Elements whose scale and float64 result are zero (masked out) must be exactly zero.
 """
