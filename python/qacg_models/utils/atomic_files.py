@@ -26,8 +26,8 @@ def replace_folder(new: Path, output: Path) -> None:
     A previous output becomes the folder `old` beside `new`; the caller deletes that folder.
 
     Raises:
-        OSError: a file cannot be flushed, or a folder cannot be renamed. The previous output remains or is restored; if
-            that fails too, it remains in `old`, which must not be deleted.
+        OSError: a file cannot be flushed, or a folder cannot be renamed; the previous output remains or is restored.
+        InputError: the previous output cannot be restored either; it remains in `old`, which must not be deleted.
     """
     for path in (*new.rglob("*"), new):
         handle = os.open(path, os.O_RDONLY)
@@ -40,9 +40,14 @@ def replace_folder(new: Path, output: Path) -> None:
         os.rename(output, old)
     try:
         os.rename(new, output)
-    except BaseException:
+    except BaseException as error:
         if old.exists():
-            os.rename(old, output)
+            try:
+                os.rename(old, output)
+            except OSError:
+                raise InputError(
+                    f"{output}: cannot be replaced ({error}). Its content is in {old}; rename that folder to {output}."
+                ) from error
         raise
 
 
@@ -56,7 +61,8 @@ def atomic_folder(output: Path) -> Iterator[Path]:
         output: a folder, a link to one, or an unused name in an existing folder.
 
     Raises:
-        OSError: a folder cannot be created, flushed or renamed; `replace_folder` states where the previous output is.
+        OSError: a folder cannot be created, flushed or renamed; the previous output remains or is restored.
+        InputError: the previous output cannot be restored; the message has the path of its content.
     """
     output = output.resolve()  # for a link, the target is replaced
     temporary = _temporary(output)
