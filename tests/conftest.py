@@ -9,6 +9,11 @@ import os
 # give the same bits, and the error of eager, which the error rule uses, would differ between machines.
 os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
 
+# Triton's interpreter multiplies with numpy. OpenBLAS's kernels for some processors (Haswell's, on a Zen CPU) add up a
+# product and its transpose in different orders, so that forward and backward have other scores, unlike on a GPU.
+if os.environ.get("TRITON_INTERPRET") == "1":
+    os.environ.setdefault("OPENBLAS_CORETYPE", "Nehalem")
+
 # Inductor would start one process per core, each of which imports torch.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 

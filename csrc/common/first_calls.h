@@ -1,5 +1,5 @@
-// The self-check of compiled operators (qacg_kernels/operators/self_check.py). A call runs directly if a call like it has passed the
-// check. Any other call runs through the operator NAME_first_call, which Python implements.
+// The self-check of compiled operators (qacg_kernels/operators/self_check.py). A call runs directly if a call like it
+// has passed the check. Any other call runs through the operator NAME_first_call, which Python implements.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
