@@ -132,7 +132,7 @@ inline void columns_product(Prefetch& prefetch, int64_t vecs, int64_t rows, int6
 }
 
 // B in panels (see pack_panels); `cols` columns from column 0 of `b`, which must begin a panel. More than kDepth terms
-// are summed in short slices: with one long sum, rounding of a large common score reached dQ (beyond 3 times eager's).
+// are summed in short slices: the rounding of one long sum, with a large common score, gave dQ 9 times eager's error.
 inline void product_panels(Prefetch& prefetch, int64_t rows, int64_t cols, int64_t depth, Left a, const float* b,
                            float* c, int64_t c_stride) {
   const int64_t most = depth > kDepth ? kDepth / 2 : kDepth;

@@ -50,7 +50,7 @@ def add_quoting_flag(group: argparse._ArgumentGroup, default: str) -> None:
         "--quoting",
         choices=QUOTING,
         help="quotation marks in CSV and TSV files; auto, minimal: they may enclose a field, but auto raises an error "
-        f"for a field over lines that each look like a row; none: they are ordinary characters (default: {default})",
+        f"if most such fields join lines that look like rows; none: they are ordinary characters (default: {default})",
     )
 
 

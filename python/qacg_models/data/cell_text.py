@@ -21,7 +21,7 @@ def cell_text(value: object) -> str:
     """
     if isinstance(value, str):
         return str.__str__(value) if value.strip() else ""
-    if _is_missing(value):
+    if is_missing(value):
         return ""
     plain = _python_value(value)
     if plain is not value:
@@ -37,7 +37,8 @@ def cell_text(value: object) -> str:
     raise TypeError(f"expected a text, a finite number or a boolean, got {clipped(repr(value))}")
 
 
-def _is_missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
+    """Whether a cell that is no text is None, NaN, NA or NaT."""
     if isinstance(value, float | Decimal):
         return math.isnan(value)
     return value is None or type(value).__name__ in ("NAType", "NaTType")  # of pandas

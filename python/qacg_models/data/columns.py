@@ -7,14 +7,13 @@ each aspect. Each row of a wide table becomes one record per aspect.
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qacg_models.data.cell_text import cell_text
+from qacg_models.data.cell_text import cell_text, is_missing
 from qacg_models.data.csv_rows import csv_rows, fitting_rows
 from qacg_models.data.delimiters import AUTO, DELIMITERS, QUOTING, find_delimiter, shown_delimiter
 from qacg_models.data.encodings import UTF_8, checked_encoding
@@ -143,7 +142,7 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
             shown = {columns.label: fields[columns.aspect]} if columns.wide else {}
             texts = {name: _text(path, line, shown.get(name, name), fields[name]) for name in names}
             if others and suffix in TABLES:
-                texts = {name: "" if _is_missing(cell) else str(cell) for name, cell in fields.items()} | texts
+                texts = {name: "" if is_missing(cell) else str(cell) for name, cell in fields.items()} | texts
             if columns.split in fields:
                 texts[columns.split] = _text(path, line, columns.split, fields[columns.split]).strip().lower()
             yield line, texts
@@ -215,11 +214,6 @@ def _wide_rows(path: Path, line: int, record: dict, columns: Columns) -> Iterato
         yield same | {columns.aspect: aspect, columns.label: record[aspect]}
 
 
-def _is_missing(value: object) -> bool:
-    """Whether a value that is no text is an empty cell, as other programs store it: None or NaN."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
 def _text(path: Path, line: int, name: str, value: object) -> str:
     """Returns a cell as text (`cell_text`); raises DataError for a cell that is no text, number or boolean."""
     try:
@@ -254,7 +248,7 @@ def _excel_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
         if not cells:
             continue
         if header is None:
-            header = ["" if _is_missing(cell) else str(cell).strip() for cell in cells]
+            header = ["" if is_missing(cell) else str(cell).strip() for cell in cells]
             _check_names(path, line, header, columns)
             header = _distinct(header)
         elif len(cells) > len(header):

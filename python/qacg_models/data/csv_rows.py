@@ -22,15 +22,15 @@ def csv_rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields the line number and the fields of every record of a CSV, blank records included.
 
+    If `quoting` is "auto", records of several lines are counted: those most of whose lines look like rows, and those
+    that are read right only with quotation marks. In a table of one column, every line looks like a row.
+
     Args:
         path: the file, for messages.
         lines: its lines, with their line ends.
         delimiter: the delimiter.
         before: number of lines of the file that come before `lines`.
         quoting: one of `delimiters.QUOTING`.
-
-    If `quoting` is "auto", records of several lines are counted: those most of whose lines look like rows, and those
-    that are read right only with quotation marks. In a table of one column, every line looks like a row.
 
     Warns:
         ReadingWarning: lines of a record look like rows, but there is only one column, or most such records need their

@@ -167,31 +167,27 @@ def _number(name: str) -> Decimal | None:
 
 def _rare_classes(split: str, rows: Sequence[Example], task: Task) -> DataWarning | None:
     found = counts(rows, "label")
-    rare = {name: found.get(index, 0) for index, name in enumerate(task.labels)}
-    rare = {name: count for name, count in rare.items() if count < LEAST_CLASS_ROWS}
-    if task.has_absent and not rare.get(task.labels[0], 1):
-        del rare[task.labels[0]]  # `no_absent_rows` reports it
-    if not rare:
-        return None
-    message = (
-        f"{counted(len(rare), 'label has', 'labels have')} fewer than {LEAST_CLASS_ROWS} rows, too few for training;"
-        " label more rows, or merge labels"
-    )
-    shown = [f"{name!r}: {counted(count, 'row')}" for name, count in list(rare.items())[:SHOWN]]
-    return DataWarning("rare_class", split, message, len(rare), tuple(shown))
+    of_labels = {name: found.get(index, 0) for index, name in enumerate(task.labels)}
+    if task.has_absent and not of_labels[task.labels[0]]:
+        del of_labels[task.labels[0]]  # `no_absent_rows` reports it
+    return _rare("rare_class", split, of_labels, ("label has", "labels have"), "or merge labels")
 
 
 def _rare_aspects(split: str, rows: Sequence[Example], task: Task) -> DataWarning | None:
     found = counts(rows, "aspect")
-    rare = {name: found.get(name, 0) for name in task.aspects if found.get(name, 0) < LEAST_CLASS_ROWS}
+    of_aspects = {name: found.get(name, 0) for name in task.aspects}
+    advice = "merge aspects, or name the column of the aspects with --aspect-column"
+    return _rare("rare_aspect", split, of_aspects, ("aspect has", "aspects have"), advice)
+
+
+def _rare(code: str, split: str, found: dict[str, int], words: tuple[str, str], advice: str) -> DataWarning | None:
+    """Returns a warning about the names with few rows; None if there are none."""
+    rare = {name: count for name, count in found.items() if count < LEAST_CLASS_ROWS}
     if not rare:
         return None
-    message = (
-        f"{counted(len(rare), 'aspect has', 'aspects have')} fewer than {LEAST_CLASS_ROWS} rows, too few for training;"
-        " label more rows, merge aspects, or name the column of the aspects with --aspect-column"
-    )
+    few = f"{counted(len(rare), *words)} fewer than {LEAST_CLASS_ROWS} rows, too few for training"
     shown = [f"{name!r}: {counted(count, 'row')}" for name, count in list(rare.items())[:SHOWN]]
-    return DataWarning("rare_aspect", split, message, len(rare), tuple(shown))
+    return DataWarning(code, split, f"{few}; label more rows, {advice}", len(rare), tuple(shown))
 
 
 def _few_dev_sentences(split: str, rows: Sequence[Example]) -> DataWarning | None:

@@ -48,8 +48,8 @@ class DataOptions:
     )
     quoting: str = _own(
         AUTO,
-        "quotation marks in CSV and TSV files; auto, minimal: they may enclose a field, but auto raises an error for a"
-        " field over lines that each look like a row; none: they are ordinary characters",
+        "quotation marks in CSV and TSV files; auto, minimal: they may enclose a field, but auto raises an error if"
+        " most such fields join lines that look like rows; none: they are ordinary characters",
         *QUOTING,
     )
     encoding: str = _own(

@@ -166,7 +166,7 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
             " with --overwrite."
         )
     for path in output.iterdir():
-        if path.name.startswith(_LEFT_BY_A_KILL):
+        if path.is_dir() and path.name.startswith(_LEFT_BY_A_KILL):  # an editor's swap file has such a name too
             shutil.rmtree(path)
 
 
