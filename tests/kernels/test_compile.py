@@ -119,7 +119,7 @@ def test_recomputed_activations_have_the_same_dropout(form, budget, backend, dev
         heads = query, key, value, context_query, context_key
         if form == "function":
             return qk.quasi_attention(*heads, gate, dropout_p=0.5, backend=backend)
-        return module.attend(heads, module.gate(query), None, 0.5, False, False)[0]
+        return module.attend(heads, module.gate(heads), None, 0.5, False, False)[0]
 
     module.to(device).requires_grad_(False)
     value.requires_grad_()
@@ -127,6 +127,24 @@ def test_recomputed_activations_have_the_same_dropout(form, budget, backend, dev
         out = torch.compile(lambda value: attend(attend(value) * 2), backend="aot_eager_decomp_partition")(value)
         (gradient,) = torch.autograd.grad(out, value, upstream)
     torch.testing.assert_close((out * upstream).sum(), (value * gradient).sum(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("budget", [0.9, 0.5])
+def test_recomputed_module_has_the_same_dropout(budget, backend, device):
+    """The output is linear in weight and bias of the value layer; torch's dropout of the contexts is wrong below 0.5."""
+    module = qk.FusedQuasiAttention(16, 2, dropout=0.5, backend=backend).to(device)
+    hidden, context = torch.randn(2, 2, 9, 16, device=device).unbind()
+    parameters = [module.value.weight, module.value.bias]
+
+    def attend(hidden, context):
+        return module(hidden.sin(), context=context.exp())[0]
+
+    with torch._functorch.config.patch(activation_memory_budget=budget):
+        out = torch.compile(attend, backend="aot_eager_decomp_partition")(hidden, context)
+        upstream = torch.randn_like(out)
+        gradients = torch.autograd.grad(out, parameters, upstream)
+    total = sum((p * g).sum() for p, g in zip(parameters, gradients))
+    torch.testing.assert_close((out * upstream).sum(), total, rtol=1e-3, atol=1e-3)
 
 
 def test_bad_shape_raises_while_compiling(backend, device):
