@@ -131,7 +131,7 @@ def test_recomputed_activations_have_the_same_dropout(form, budget, backend, dev
 
 @pytest.mark.parametrize("budget", [0.9, 0.5])
 def test_recomputed_module_has_the_same_dropout(budget, backend, device):
-    """The output is linear in weight and bias of the value layer; torch's dropout of the contexts is wrong below 0.5."""
+    """The output is linear in the value layer. Below 0.5 torch's own dropout of the contexts is wrong."""
     module = qk.FusedQuasiAttention(16, 2, dropout=0.5, backend=backend).to(device)
     hidden, context = torch.randn(2, 2, 9, 16, device=device).unbind()
     parameters = [module.value.weight, module.value.bias]
