@@ -8,14 +8,16 @@ import argparse
 import json
 import os
 import platform
+import re
+import subprocess
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
 from qacg_kernels import __version__, available_backends, explain
 from qacg_kernels.backends import cpu, dispatch
-from qacg_kernels.utils.cpu_info import model as _cpu_model
 
 
 def collect() -> dict[str, object]:
@@ -113,6 +115,34 @@ def _triton_version() -> str:
         return metadata.version("triton")
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def _cpu_model() -> str:
+    # On Linux, the family and model numbers follow the name, because virtual machines often shorten it.
+    if platform.system() == "Linux":
+        return _of_linux(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
+    if platform.system() == "Darwin":
+        done = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False)
+        if done.stdout.strip():
+            return done.stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+_NUMBERS = ("implementer", "part", "variant", "revision")
+
+
+def _of_linux(table: str) -> str:
+    named = re.search(r"^model name\s*:\s*(\S.*)$", table, re.MULTILINE)
+    if named:
+        kind = [re.search(rf"^{name}\s*:\s*(\d+)$", table, re.MULTILINE) for name in ("cpu family", "model")]
+        numbers = f" (family {kind[0][1]}, model {kind[1][1]})" if all(kind) else ""
+        return named[1].strip() + numbers
+    kinds = set()
+    for core in table.split("\n\n"):
+        numbers = [re.search(rf"^CPU {name}\s*:\s*(\S+)$", core, re.MULTILINE) for name in _NUMBERS]
+        if all(numbers):
+            kinds.add(" ".join(f"{name} {found[1]}" for name, found in zip(_NUMBERS, numbers)))
+    return f"ARM {'; '.join(sorted(kinds))}" if kinds else platform.processor() or platform.machine()
 
 
 def _usable_cores() -> int:

@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from qacg_kernels.attention_layers import NAMINGS, ContextAttention, accept_other_naming, layer_sizes
 from qacg_kernels.backends.dispatch import NAMES as BACKEND_NAMES
-from qacg_kernels.call.masks import hides
+from qacg_kernels.call.problem import hides
 from qacg_kernels.call.validation import check_choice, check_flag, finite_number, mask_for_scores, one_context
 from qacg_kernels.nn import FusedQuasiAttention
 

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from qacg_kernels.call.equations import cleared, key_side, reduced
-from qacg_kernels.call.masks import hides
-from qacg_kernels.call.problem import Problem
+from qacg_kernels.call.problem import Problem, hides
 
 OUTPUT_FACTOR = 2.0
 GRADIENT_FACTOR = 3.0

@@ -119,7 +119,7 @@ class Kernel:
         row_max_unit: returns the unit in which the backend stores `row_max` of a call. By default log(2), since kernels
             compute powers of two.
         backward: the name of the other backend whose backward may follow, which reads the tensors that this backend's
-            forward saves; see `protocol.Backend.BACKWARD`. It is disabled too if a variant of this backend is wrong.
+            forward saves; see `dispatch.Backend.BACKWARD`. It is disabled too if a variant of this backend is wrong.
     """
 
     backend: str

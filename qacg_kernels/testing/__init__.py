@@ -13,7 +13,7 @@ from qacg_kernels.backends.dispatch import NAMES, available_backends
 from qacg_kernels.call.dropout import keep_scale
 from qacg_kernels.call.equations import gate_values
 from qacg_kernels.call.gate import GateParameters
-from qacg_kernels.call.masks import hides
+from qacg_kernels.call.problem import hides
 from qacg_kernels.call.validation import check_choice, dense_problem
 from qacg_kernels.functional import explain, keep_mask, quasi_attention, quasi_attention_varlen
 from qacg_kernels.operators.error_rule import judge, squared_scales

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import qacg_kernels as qk
 from qacg_kernels.backends import cuda
 from qacg_kernels.backends.cuda import hopper
-from qacg_kernels.backends.protocol import outside_limits
+from qacg_kernels.backends.dispatch import outside_limits
 from qacg_kernels.backends.triton.tile_tables import Choice
 
 CACHES = (cuda.capability, hopper._unsupported_capability)

@@ -5,7 +5,7 @@ import torch
 from judging import compare, judges_of
 
 import qacg_kernels as qk
-from qacg_kernels.call.masks import HIDING, cast_mask
+from qacg_kernels.call.problem import HIDING, cast_mask
 from qacg_kernels.testing import eager_attention, evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 

@@ -11,7 +11,6 @@ from processes import run_python
 import qacg_kernels
 from qacg_kernels import info
 from qacg_kernels.backends import cpu, dispatch, triton
-from qacg_kernels.utils import cpu_info
 
 
 def test_collect_has_the_versions_of_this_process():
@@ -132,4 +131,4 @@ CORE = (
     ids=["x86", "virtual", "equal cores", "two kinds of cores", "no name"],
 )
 def test_cpu_name_on_linux_is_that_of_proc_cpuinfo(table, name):
-    assert cpu_info._of_linux(table) == name
+    assert info._of_linux(table) == name

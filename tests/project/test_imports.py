@@ -39,7 +39,7 @@ LAYERS = (
     ("benchmarks.gpu",),
     (COMMANDS,),
 )
-SHARED = ("dispatch", "protocol")  # modules beside the backends
+SHARED = ("dispatch",)  # modules beside the backends
 LAYER_OF = {group: layer for layer, groups in enumerate(LAYERS) for group in groups}
 
 
