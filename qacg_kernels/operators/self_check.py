@@ -576,7 +576,7 @@ class Comparison:
                 grads = upstream[:3]
                 gradients, maps = equations.dense_backward(problem, upstream, position)
                 sides.append(dict(zip(GRADIENTS, gradients)))
-        squares = squared_scales(maps, problem, maps.keep, *grads, rows=rows, smallest=self._smallest)
+        squares = squared_scales(maps, problem, *grads, rows=rows, smallest=self._smallest)
         scales = (self._alike * squares[n] if n in squares else torch.ones_like(sides[1][n]) for n in names)
         return {n: torch.stack([sides[0][n].double(), sides[1][n], scale]) for n, scale in zip(names, scales)}
 
