@@ -49,7 +49,7 @@ def _load() -> ctypes.CDLL | None:
     if path is None:
         _missing.append(f"the compiled CPU library is missing: {why_not_built('_cpu')}")
         return None
-    reason = why_not_loadable(path) or _unknown_capability()
+    reason = why_not_loadable() or _unknown_capability()
     if reason is None:
         try:
             loaded = ctypes.CDLL(str(path))

@@ -115,7 +115,8 @@ class Kernel:
     Attributes:
         backend: the backend's name.
         run: runs a call without any check; its second argument is Residuals for a forward, Saved for a backward.
-        restart: makes later calls run through `first_call` again, also those that `mark_checked` was called for.
+        restart: makes later calls run through `first_call` again, also those that `mark_checked` was called for, or is
+            called for by a `first_call` that began before.
         row_max_unit: returns the unit in which the backend stores `row_max` of a call. By default log(2), since kernels
             compute powers of two.
         backward: the name of the other backend whose backward may follow, which reads the tensors that this backend's
@@ -160,11 +161,8 @@ class Kernel:
             return self.run(problem, others)
         if fault is not None:
             self._fail(variant, fault, mode)
-            results = self._by_reference(problem, others, mode)
-            _restart()  # again, since another thread may have marked a variant as checked during the first time
-            return results
-        if (self.backend, device) in _disabled:  # perhaps by another thread meanwhile
             return self._by_reference(problem, others, mode)
+        # If another thread has disabled the backend meanwhile, `mark_checked` marks what `restart` has dropped.
         if compared:
             _right.add(variant)
             if mode != ALWAYS:
