@@ -13,12 +13,12 @@ from qacg_models import (
     QACGBertConfig,
     QueryAttentionConfig,
 )
-from qacg_models.configs.limits import MOST
 from qacg_models.data import DataOptions
 from qacg_models.errors import CheckpointError, InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.run_config import read_run_file
 from qacg_models.training import model_setup
+from qacg_models.utils.field_checks import MOST
 from safetensors.torch import load_file, save_file
 
 every_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -151,9 +151,6 @@ BAD_FIELDS = {
         "attention_probs_dropout_prob": -0.1
     },
     "ValueError: layer_norm_eps: expected a finite number, got nan": {"layer_norm_eps": float("nan")},
-    "ValueError: layer_norm_eps: expected a number that a float can store, got a larger one": {
-        "layer_norm_eps": 10**400
-    },
     "ValueError: layer_norm_initializer: expected one of 'identity', 'normal', got 'ones'": {
         "layer_norm_initializer": "ones"
     },

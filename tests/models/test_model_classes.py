@@ -23,7 +23,6 @@ from qacg_models import (
 )
 from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
 from qacg_models.checkpoints.loading import CheckpointLoading
-from qacg_models.configs.encoders import ENCODER_CONFIGS
 from qacg_models.models.auto import BACKBONES, MODELS, load_class
 
 
@@ -36,7 +35,7 @@ def test_model_table_entry_agrees_with_its_class(entry):
     assert issubclass(model, {"bert": CheckpointLoading, "head": HeadCheckpointLoading}[entry.tensors])
     assert hasattr(config(), "contexts") == entry.contexts
     assert hasattr(config(), "context_projection") == entry.context_projection
-    assert (entry.model_type in ENCODER_CONFIGS) == (entry.tensors == "bert")
+    assert hasattr(config, "reads") == (entry.tensors == "bert")
     assert (entry.backbone is None) == (entry.title is None)
     assert getattr(transformers, entry.auto_class)._model_mapping[config] is model
 
@@ -153,7 +152,7 @@ def test_forwards_describe_shared_arguments_alike(models):
 PACKAGE = Path(qacg_models.__file__).parent
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    for folder in ("configs", "models", "modules")
+    for folder in ("models", "modules")
     for path in (PACKAGE / folder).rglob("*.py")
     if ">>> " in path.read_text(encoding="utf-8")
 )

@@ -6,12 +6,11 @@ The configuration classes define and check the fields.
 import json
 from collections.abc import Mapping
 
-from transformers import PreTrainedConfig
+from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from qacg_models.checkpoints.permissions import asking_for
 from qacg_models.checkpoints.source import Source
 from qacg_models.checkpoints.tensor_names import layer_number, part_of, role_of
-from qacg_models.configs.encoders import ENCODER_CONFIGS
 from qacg_models.errors import CheckpointError
 
 # Fields that are the size of a dimension of a tensor: name of the tensor in this package, and index of the dimension.
@@ -98,10 +97,8 @@ def _of_another_model(
     """
     kind = source.fields["model_type"]
     where, model_type = source.fields_path, config_class.model_type
-    if kind not in ENCODER_CONFIGS:
-        raise CheckpointError(
-            f"{where}: model_type: expected 'bert' or one of {', '.join(map(repr, ENCODER_CONFIGS))}, got {kind!r}"
-        )
+    if kind not in CONFIG_MAPPING or not hasattr(CONFIG_MAPPING[kind], "reads"):  # see EncoderConfig.reads
+        raise CheckpointError(f"{where}: model_type: expected 'bert' or an encoder of this package, got {kind!r}")
     if any(part_of(name) == "context" for name in source.tensors) and "contexts" in known.to_dict():
         raise CheckpointError(
             f"{where}: model_type: expected {model_type!r}, got {kind!r}, which uses context tensors differently. "

@@ -8,7 +8,6 @@ from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
 from qacg_models.checkpoints.loading import CheckpointLoading
 from qacg_models.checkpoints.source import Source, config_file
 from qacg_models.checkpoints.tensor_names import part_of
-from qacg_models.configs.encoders import ENCODER_CONFIGS
 from qacg_models.errors import CheckpointError
 from qacg_models.models.auto import MODELS, load_class
 
@@ -50,12 +49,13 @@ def choose_model(source: Source, name: str | None, *, plain: bool) -> type[Check
             classes.
     """
     fields = source.fields or {}
-    if name is None and fields.get("model_type") in ENCODER_CONFIGS:
+    encoders = [entry for entry in MODELS if entry.tensors == "bert"]
+    if name is None and any(entry.model_type == fields.get("model_type") for entry in encoders):
         name = next(iter(fields.get("architectures") or [None]))
     if name is None:
         name = _inferred_model(source, plain)
-    for entry in MODELS:
-        if entry.name == name and entry.tensors == "bert":
+    for entry in encoders:
+        if entry.name == name:
             return load_class(entry)
     raise CheckpointError(f"model: expected one of {', '.join(entry.name for entry in MODELS)}, got {name!r}")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from qacg_models.checkpoints.source import Source
-    from qacg_models.configs.encoder import EncoderConfig
+    from qacg_models.models.config import EncoderConfig
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
 # Maximum number of sentences from which a vocabulary is learned; more sentences change only tokens of the rarest words.
