@@ -21,8 +21,7 @@ from qacg_models import (
     QACGBertForSequenceClassification,
     QACGBertModel,
 )
-from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
-from qacg_models.checkpoints.loading import CheckpointLoading
+from qacg_models.checkpoints.loading import EncoderCheckpointLoading, HeadCheckpointLoading
 from qacg_models.models.auto import BACKBONES, MODELS, load_class
 
 
@@ -32,7 +31,7 @@ def test_model_table_entry_agrees_with_its_class(entry):
     assert model.__name__ == entry.name and getattr(qacg_models, entry.name) is model
     config = getattr(qacg_models, entry.configuration)
     assert model.config_class is config and config.model_type == entry.model_type
-    assert issubclass(model, {"bert": CheckpointLoading, "head": HeadCheckpointLoading}[entry.tensors])
+    assert issubclass(model, {"bert": EncoderCheckpointLoading, "head": HeadCheckpointLoading}[entry.tensors])
     assert hasattr(config(), "contexts") == entry.contexts
     assert hasattr(config(), "context_projection") == entry.context_projection
     assert hasattr(config, "reads") == (entry.tensors == "bert")

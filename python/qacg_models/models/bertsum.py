@@ -15,7 +15,7 @@ from transformers.utils import ModelOutput
 
 from qacg_kernels.call.validation import check_choice
 from qacg_kernels.utils.torch_internals import values_readable
-from qacg_models.checkpoints.head_names import BERTSUM_ALIASES
+from qacg_models.checkpoints.names import BERTSUM_ALIASES
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.models.pretrained import as_dict
 from qacg_models.modules.bertsum_layers import PositionalEncoding, TransformerInterEncoder

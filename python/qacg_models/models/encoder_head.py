@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
+from qacg_models.checkpoints.loading import HeadCheckpointLoading
 from qacg_models.models.config import CheckedConfig, check_dtypes
 from qacg_models.models.model_card import CardWriting
 from qacg_models.modules.input_checks import check_embeds, check_ids, key_mask
