@@ -22,7 +22,7 @@ LAYERS = (
     ("qacg_kernels.backends.dispatch",),
     ("qacg_kernels",),  # functional, attention_layers, nn, patch, testing and the commands
     ("qacg_models.errors",),
-    ("qacg_models.configs", "qacg_models.utils"),
+    ("qacg_models.utils",),
     ("qacg_models.checkpoints", "qacg_models.modules", "qacg_models.data"),
     ("qacg_models.models", "qacg_models.metrics"),
     ("qacg_models.runs", "qacg_models.attribution", "qacg_models.conversion"),

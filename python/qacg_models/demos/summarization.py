@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import torch
 from transformers import BertConfig
 
-from qacg_models.configs.bertsum import BertSumConfig
 from qacg_models.data import sample_directory
 from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.inference.summarization import ExtractiveSummarizer, encode_document, pad_documents
-from qacg_models.models.bertsum import BertSumForExtractiveSummarization
+from qacg_models.models.bertsum import BertSumConfig, BertSumForExtractiveSummarization
 
 STEPS = 180
 BATCH = 8

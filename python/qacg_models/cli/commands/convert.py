@@ -1,19 +1,17 @@
-"""`qacg convert`: converts checkpoints of other formats to models of this package, and back."""
+"""`qacg convert`: converts checkpoints of other formats to models of this package, or to BERT of transformers."""
 
 import argparse
 import json
 from pathlib import Path
 
 from qacg_models.cli.flags import check_range
-from qacg_models.errors import InputError
 from qacg_models.utils.plain_text import parse_json
 
-# The formats of conversion/convert.py. Importing that module for a help text would be slow; a test compares both.
-FORMATS = ("own", "huggingface", "released", "tensorflow-names")
-
+# The formats of conversion.py. Importing that module for a help text would be slow; a test compares both.
+FORMATS = ("own", "huggingface")
 
 USES_MODELS = True
-HELP = "convert checkpoints of BERT and of the released code to models of this package, and back"
+HELP = "convert checkpoints of BERT and of the released code to models of this package"
 DESCRIPTION = (
     "Reads models of this package, state dicts of the released code (such as QACG-BERT and CG-BERT), and BERT of "
     "transformers (with any head) or converted from TensorFlow. The weights are safetensors or torch files, whole or "
@@ -44,10 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_assignment,
         metavar="FIELD=JSON",
         help='configuration field, as in --set \'contexts=["price", "safety"]\' --set num_labels=3',
-    )
-    parser.add_argument("--truncate-positions", type=int, metavar="N", help="keep the first N positions")
-    parser.add_argument(
-        "--resize-vocabulary", type=int, metavar="N", help="keep the first N tokens, or add new tokens up to N"
     )
     parser.add_argument(
         "--truncate-contexts",
@@ -84,33 +78,20 @@ def _assignment(text: str) -> tuple[str, object]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Converts the checkpoint, and prints the report; returns 0."""
-    from qacg_models.checkpoints.permissions import Permissions
-    from qacg_models.conversion.convert import convert
+    from qacg_models.checkpoints.fitting import Permissions
+    from qacg_models.conversion import convert
 
     check_range("seed", arguments.seed, 0, 2**64 - 1)
-    overrides = dict(arguments.set)
-    for flag, field in (("truncate_positions", "max_position_embeddings"), ("resize_vocabulary", "vocab_size")):
-        number = getattr(arguments, flag)
-        if number is None:
-            continue
-        if field in overrides:
-            raise InputError(
-                f"{flag.replace('_', '-')}: expected no {field} in --set, got one. Both flags set {field}; omit one"
-                " flag."
-            )
-        overrides[field] = number
     report = convert(
         arguments.src,
         arguments.dst,
         to=arguments.to,
         model=arguments.model,
         config=arguments.config,
-        overrides=overrides,
+        overrides=dict(arguments.set),
         permissions=Permissions(
             initialize_missing=arguments.initialize_missing,
-            truncate_positions=arguments.truncate_positions is not None,
             truncate_contexts=arguments.truncate_contexts,
-            resize_vocabulary=arguments.resize_vocabulary is not None,
             ignore_mismatched_sizes=arguments.new_head,
         ),
         drop_unplaced=arguments.drop_unplaced,
