@@ -253,9 +253,7 @@ EVERY_READER = {
         "--output",
         path.with_name("page"),
     ],
-    "export": lambda path, model: [
-        *("export", model, "--to", "torch-export", "--output", path.with_name("m.pt2"), "--check-on", path)
-    ],
+    "export": lambda path, model: [*("export", model, "--output", path.with_name("m.onnx"), "--check-on", path)],
 }
 
 
