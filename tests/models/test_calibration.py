@@ -15,8 +15,16 @@ from qacg_models.cli import main
 from qacg_models.data import load_data
 from qacg_models.errors import ModelFolderError
 from qacg_models.inference.trained_model import load_trained, probabilities_of
-from qacg_models.metrics.reliability import BINS, accuracy_by_coverage, reliability
-from qacg_models.metrics.temperature import LEAST, MOST, PRIOR, fit_temperature, fit_temperatures
+from qacg_models.metrics.calibration import (
+    BINS,
+    LEAST,
+    MOST,
+    PRIOR,
+    accuracy_by_coverage,
+    fit_temperature,
+    fit_temperatures,
+    reliability,
+)
 from qacg_models.reporting.attention_maps import example_maps
 from qacg_models.reporting.confidence import Confidence
 from qacg_models.runs.calibration import CALIBRATION_NAME, Calibration, Fit, read_calibration, write_calibration

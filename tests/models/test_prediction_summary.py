@@ -12,7 +12,7 @@ from browser import CHECKS
 from html_tree import Tree
 from qacg_models.cli import main
 from qacg_models.inference.prediction_format import PredictionLines
-from qacg_models.metrics.wilson import wilson_interval
+from qacg_models.metrics.metrics import wilson_interval
 from qacg_models.reporting.prediction_summary import (
     MOST_GROUPS,
     NO_DATE,

@@ -12,7 +12,7 @@ from qacg_models.cli import main
 from qacg_models.data.example import Example
 from qacg_models.data.task import SENTIHOOD, Task
 from qacg_models.metrics import judge, tfidf
-from qacg_models.metrics.sentihood import SentiHoodMetrics
+from qacg_models.metrics.metrics import SentiHoodMetrics
 from qacg_models.metrics.tfidf import Setting, TfidfBaseline
 from qacg_models.reporting.result_tables import baseline_comparison, stored_results, weaker_than_tfidf
 from qacg_models.runs.options import TrainingOptions

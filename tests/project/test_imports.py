@@ -166,7 +166,7 @@ def test_upward_import_is_found(line):
 @pytest.mark.parametrize(
     ("name", "imported"),
     [
-        ("qacg_models.models.bert", "qacg_models.metrics.base"),
+        ("qacg_models.models.bert", "qacg_models.metrics.metrics"),
         ("benchmarks.cases", "benchmarks.records"),
         ("benchmarks.plans", "benchmarks.model_steps.times"),
         ("benchmarks.run", "benchmarks.end_to_end"),

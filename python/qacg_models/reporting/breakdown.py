@@ -9,8 +9,7 @@ import numpy as np
 
 from qacg_models.data import Example
 from qacg_models.data.task import Task
-from qacg_models.metrics.base import plain
-from qacg_models.metrics.class_scores import ClassScores, class_scores, confusion_matrix
+from qacg_models.metrics.metrics import ClassScores, class_scores, confusion_matrix, plain
 from qacg_models.utils.cells import percent
 
 ERRORS = 20  # maximum number of listed errors

@@ -10,8 +10,8 @@ import numpy as np
 
 from qacg_models.data import Example
 from qacg_models.inference.trained_model import TrainedModel, probabilities_of
-from qacg_models.metrics.base import plain
-from qacg_models.metrics.reliability import BINS, Covered, Reliability, accuracy_by_coverage, reliability
+from qacg_models.metrics.calibration import BINS, Covered, Reliability, accuracy_by_coverage, reliability
+from qacg_models.metrics.metrics import plain
 from qacg_models.utils.cells import percent
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from datetime import date
 from pathlib import Path
 
 from qacg_models.inference.prediction_format import UNCERTAIN, PredictionLines
-from qacg_models.metrics.wilson import wilson_interval
+from qacg_models.metrics.metrics import wilson_interval
 from qacg_models.utils.plain_text import unescape_formula
 
 MOST_GROUPS = 1_000  # maximum number of distinct values of a column that are counted separately
