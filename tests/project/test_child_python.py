@@ -10,7 +10,6 @@ import hub_kernel
 import pytest
 import wheels
 from native import compilers
-from qacg_models.demos import speed
 from qacg_models.utils.child_python import module_command
 
 from benchmarks.cases import Case, Shape
@@ -52,11 +51,6 @@ def test_module_command_imports_the_same_packages(name):
     command = module_command("timeit", "-n1", "-r1", f"import {name} as found; print(found.__file__)")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0] == importlib.import_module(name).__file__
-
-
-@pytest.mark.full
-def test_child_that_measures_speed_imports_nothing_planted():
-    assert speed.peak_growth("fused", (1, 1, 8, 8)) is not None or speed._resident("VmHWM") is None
 
 
 @pytest.mark.full

@@ -10,7 +10,6 @@ import torch
 
 from qacg_models.data import Example, file_digest, load_data, load_file, sample_directory
 from qacg_models.data.collators import PaddingCollator
-from qacg_models.data.requests import format_of, read_requests
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
@@ -213,28 +212,6 @@ def export(
         if found.passed:
             made.publish()
     return found
-
-
-def rows_of_file(
-    trained: TrainedModel, path: Path, text_column: str | None, quoting: str | None = None
-) -> list[Example]:
-    """Returns an example for each pair of a text of the file and a context of the model.
-
-    Args:
-        trained: the model.
-        path: a file of texts, in a format that `qacg predict` reads.
-        text_column: name of the column of texts; None: that of training.
-        quoting: one of `delimiters.QUOTING`; None: that of training.
-
-    Raises:
-        DataError: the file cannot be read, violates its format, or has no texts or an empty one.
-        InputError: a text cannot be encoded as UTF-8, or a package for the format is not installed.
-    """
-    options = trained.data_options
-    reading = replace(options.columns(), quoting=quoting or options.quoting)
-    columns = reading.of_texts(text=options.text_column if text_column is None else text_column)
-    texts = (request.text for request in read_requests(path, format_of(path), columns))
-    return _examples(trained, texts)
 
 
 def rows_at_hand(trained: TrainedModel, folder: Path) -> tuple[list[Example], str]:
