@@ -253,9 +253,6 @@ EVERY_READER = {
         "--output",
         path.with_name("page"),
     ],
-    "export": lambda path, model: [
-        *("export", model, "--to", "torch-export", "--output", path.with_name("m.pt2"), "--check-on", path)
-    ],
 }
 
 
@@ -266,7 +263,7 @@ def test_commands_refuse_marks_that_join_rows(command, unquoted, model, capsys):
     assert "pass --quoting none if quotation marks are ordinary characters" in printed
 
 
-@pytest.mark.parametrize("command", [name for name in EVERY_READER if name not in ("train", "export")])
+@pytest.mark.parametrize("command", [name for name in EVERY_READER if name != "train"])
 def test_commands_with_quoting_none_read_every_row(command, unquoted, model, capsys):
     assert main([*map(str, EVERY_READER[command](unquoted, model)), "--quoting", "none"]) == 0
     out, error = capsys.readouterr()

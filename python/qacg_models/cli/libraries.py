@@ -15,7 +15,6 @@ DEPENDENCIES = (
     "accelerate",
     "sklearn",
     "threadpoolctl",
-    "matplotlib",
     "tqdm",
     "pyarrow",
     "yaml",

@@ -25,7 +25,7 @@ from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, load_tokenizer
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilities
-from qacg_models.metrics.class_scores import confusion_matrix
+from qacg_models.metrics.metrics import confusion_matrix
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.calibration import CALIBRATION_NAME, UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record

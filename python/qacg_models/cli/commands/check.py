@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from qacg_models.cli.flags import add_flags, check_range, selected_fields
@@ -13,9 +12,9 @@ from qacg_models.data.options import DataOptions
 USES_MODELS = True
 HELP = "check labelled data before training: balance, repeated rows, leakage, long texts, doubtful labels"
 DESCRIPTION = (
-    "Reads data as qacg train does. Prints the format and why it was chosen, rows by aspect and label, repeated and "
-    "contradictory rows, sentences in two splits, texts that are truncated, words that the vocabulary lacks, and the "
-    "expected macro-F1 for the number of sentences. Also prints doubtful labels: rows whose label contradicts a "
+    "Reads data as qacg train does. Prints the format, rows by aspect and label, repeated and "
+    "contradictory rows, sentences in two splits, texts that are truncated, and words that the vocabulary lacks. "
+    "Also prints doubtful labels: rows whose label contradicts a "
     "classifier that was trained on other rows."
 )
 
@@ -45,21 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="maximum number of doubtful labels to print (default: %(default)s)",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write, with all doubtful labels")
-    parser.add_argument(
-        "--thorough",
-        action="store_true",
-        help="find doubtful labels with the model instead of TF-IDF; the model is trained once for each of three folds",
-    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     add_flags(parser, DataOptions)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks the data, prints the results, and writes the doubtful labels to --output; returns 0."""
-    from qacg_models.checking.data_check import check_data, doubted_rows
-    from qacg_models.checking.thorough import FOLDS, model_doubts
+    from qacg_models.checking.data_check import check_data
     from qacg_models.data import load_data
-    from qacg_models.metrics.doubts import baseline_doubts
     from qacg_models.runs.options import TrainingOptions
     from qacg_models.utils.cells import counted
     from qacg_models.utils.outputs import check_not_input, check_writable
@@ -72,14 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     training = TrainingOptions(from_checkpoint=arguments.start, max_length=arguments.max_length)
     options = DataOptions(**selected_fields(vars(arguments), DataOptions))
     dataset = load_data(arguments.data, options=options, optional=("dev", "test"))
-    rows = list(dataset.splits["train"]) if arguments.thorough else doubted_rows(dataset)
-    if arguments.thorough:
-        doubts = model_doubts(dataset, training, lambda line: print(line, file=sys.stderr))
-        doubted_by = f"the model in {FOLDS}-fold cross-validation"
-    else:
-        doubts = baseline_doubts(rows, dataset.task)
-        doubted_by = "TF-IDF with logistic regression in cross-validation"
-    found = check_data(dataset, training, rows, doubts, doubted_by)
+    found = check_data(dataset, training)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         found.write_doubts(arguments.output)

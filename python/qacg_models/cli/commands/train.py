@@ -80,14 +80,14 @@ def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> 
 def run(arguments: argparse.Namespace) -> int:
     """Trains one model per seed, prints their metrics, and writes the records of --rows; returns 0."""
     from qacg_models.data import describe, load_data
-    from qacg_models.reporting.result_tables import (
+    from qacg_models.reporting.run_records import append_rows
+    from qacg_models.reporting.tables import (
         selection_note,
         show,
         show_seeds,
         stored_results,
         weaker_than_tfidf,
     )
-    from qacg_models.reporting.run_records import append_rows
     from qacg_models.runs.run_config import read_run_file
     from qacg_models.training import train_seeds
     from qacg_models.training.run import selection_split
