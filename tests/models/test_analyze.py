@@ -146,13 +146,12 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     model, data = trained.model.name_or_path, tmp_path / "mine.csv"
     data.write_text(f"text,aspect,label\n{TEXTS[1]},food,good\n{TEXTS[1]},price,bad\n")
     output = tmp_path / "page"
-    shown = ["analyze", model, "--data", str(data), "--lines", "3", "2", "--output", str(output), "--no-layer-figures"]
+    shown = ["analyze", model, "--data", str(data), "--lines", "3", "2", "--output", str(output)]
     assert main(shown) == 0
     assert [one["aspect"] for one in json.loads((output / "tables.json").read_text())["Sentence 1"]["predictions"]] == [
         "price",
         "food",
     ]
-    assert not list((output / "figures").glob("*-layer-*"))
     text = ["--text", TEXTS[1]]
     for arguments, expected in (
         (

@@ -164,21 +164,9 @@ def test_check_learned_vocabulary_is_not_advised_again():
     assert replace(check, vocabulary="minilm").lines()[-1].endswith("or from random weights (--from scratch)")
 
 
-@pytest.mark.full
-def test_check_thorough_trains_the_model(faulty, capsys, monkeypatch):
-    from qacg_models.runs.recipes import RECIPES
-
-    monkeypatch.setitem(RECIPES["scratch"], "minutes", 0.05)  # of each training
-    assert main(["check", "reviews.csv", "--thorough", "--json", "--from", "scratch"]) == 0
-    captured = capsys.readouterr()
-    assert "the model in 3-fold cross-validation" in json.loads(captured.out)["doubted_by"]
-    assert captured.err.count("to find doubtful labels") == 3
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--doubts=-1"], "doubts: expected 0 to"),
         (["--output", "reviews.csv"], "output: "),
         (["--max-length", "0"], "max_length: expected at least 1"),
     ],

@@ -170,7 +170,7 @@ def test_convert_head_to_unsupported_format_raises(tmp_path, capsys):
             f"CheckpointError: to: expected 'own', ..., got '{to}' for QueryAttention... encoder of type 'bert'"
         ):
             convert(tmp_path / "own", tmp_path / "new", to=to)
-    with raises("CheckpointError: truncate_positions (qacg convert --truncate-positions N): expected Fal"):
+    with raises("CheckpointError: truncate_positions (qacg convert --allow truncate-positions): expected Fal"):
         convert(tmp_path / "own", tmp_path / "new", permissions=Permissions(truncate_positions=True))
     assert not (tmp_path / "new").exists()
     convert(tmp_path / "own", tmp_path / "new", overrides={"no_answer_threshold": 2.0})

@@ -8,7 +8,7 @@ import check_versions
 import optional_packages
 import pytest
 from processes import ROOT, SUPPORT, run_python
-from qacg_models.cli import libraries, program
+from qacg_models.cli import process, program
 
 IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml", "lazy-loader": "lazy_loader"}
 COMMANDS = [*(command for command in check_versions.COMMANDS if command != "info"), "demo"]
@@ -22,7 +22,7 @@ def listed(file, name):
 
 
 def test_dependencies_are_those_of_setup():
-    assert list(libraries.DEPENDENCIES) == listed("python/setup.py", "install_requires")
+    assert list(process.DEPENDENCIES) == listed("python/setup.py", "install_requires")
 
 
 def test_optional_packages_cover_dependencies_and_extras():

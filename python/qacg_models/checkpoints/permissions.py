@@ -2,13 +2,6 @@
 
 from dataclasses import dataclass
 
-# Flags of `qacg convert` that take a value, or whose name differs from the argument.
-_FLAGS = {
-    "ignore_mismatched_sizes": "--new-head",
-    "resize_vocabulary": "--resize-vocabulary N",
-    "truncate_positions": "--truncate-positions N",
-}
-
 
 @dataclass(frozen=True)
 class Permissions:
@@ -44,6 +37,5 @@ NOTHING = Permissions()
 
 
 def asking_for(permission: str) -> str:
-    """Returns a permission with its flag, for messages: `truncate_contexts (qacg convert --truncate-contexts)`."""
-    flag = _FLAGS.get(permission, "--" + permission.replace("_", "-"))
-    return f"{permission} (qacg convert {flag})"
+    """Returns a permission with its flag: `truncate_contexts (qacg convert --allow truncate-contexts)`."""
+    return f"{permission} (qacg convert --allow {permission.replace('_', '-')})"

@@ -68,8 +68,8 @@ def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
     return (
         f'<div class="viewer" id="{html.escape(name)}" role="group" aria-label="{html.escape(title)}">'
         f'<script type="application/json">{text}</script>'
-        '<noscript><p class="note">The viewer requires JavaScript. The folder figures has the maps as plots, unless'
-        " --no-layer-figures was set.</p></noscript>"
+        '<noscript><p class="note">The viewer requires JavaScript. The folder figures has the maps as'
+        " plots.</p></noscript>"
         "</div>"
     )
 
