@@ -124,7 +124,7 @@ def test_layers_that_read_the_aspect_can_be_frozen(trained, small_data):
 
 
 def test_training_starts_from_names(trained):
-    line = "aspects: their initial vectors come from their names; for random vectors, set --context-start random"
+    line = "aspects: their initial vectors come from their names; for random vectors, --set context_start=random"
     assert line in trained[1]
 
 

@@ -353,7 +353,7 @@ def test_training_option_too_large_raises(field, tmp_path):
 
 def test_train_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys):
     data, output = ["--data", small_data], ["--output", tmp_path / "m"]
-    fails(capsys, ["train", *data, *output, "--layers", HUGE], "layers: expected at most 1,000", f"got {HUGE}")
+    fails(capsys, ["train", *data, *output, "--set", f"layers={HUGE}"], "layers: expected at most 1,000", f"got {HUGE}")
     fails(
         capsys, ["train", *data, *output, "--max-length", 100_000_000], "max_length: expected at most", "got 100000000"
     )
@@ -373,12 +373,7 @@ def test_train_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys)
 
 def test_commands_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys):
     sample = ["--text", "good food"]
-    for flag in ("--window", "--batch-size"):
-        fails(capsys, ["predict", tmp_path, *sample, flag, HUGE**3], flag[2:], "expected 1 to")
-    fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap", HUGE], "bootstrap", "expected 0 to")
-    fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap-seed", -1], "bootstrap-seed", "got -1")
-    fails(capsys, ["convert", tmp_path, tmp_path / "new", "--seed", 2**70], "seed", f"got {2**70}")
-    fails(capsys, ["demo", "--seed", 2**70, "--report", tmp_path / "r"], "seed", f"got {2**70}")
+    fails(capsys, ["predict", tmp_path, *sample, "--batch-size", HUGE**3], "batch-size", "expected 1 to")
 
 
 def test_dev_seed_accepts_any_integer():
@@ -389,7 +384,7 @@ def test_train_model_larger_than_memory_raises(small_data, tmp_path, capsys, mon
     made = []
     monkeypatch.setattr(model_setup, "_memory", lambda: 2**20)
     monkeypatch.setattr("transformers.PreTrainedModel._from_config", lambda *a, **k: made.append(a))
-    arguments = ["train", "--data", small_data, "--output", tmp_path / "m", "--hidden-size", 512]
+    arguments = ["train", "--data", small_data, "--output", tmp_path / "m", "--set", "hidden_size=512"]
     fails(capsys, arguments, "hidden_size", "layers", "fits into 0.00105 GB")
     assert not made
 

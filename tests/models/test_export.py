@@ -171,7 +171,7 @@ def test_export_with_different_outputs_is_not_written(folder, traced, trained, t
         with torch.no_grad():
             state[name][0] += 1e-3
         flags = ["export", folder / "mine", "--output", output, "--overwrite"]
-        assert main([*map(str, flags), "--check-rows", "5"]) == 1
+        assert main([*map(str, flags)]) == 1
     finally:
         with torch.no_grad():
             state[name].copy_(before)
@@ -241,8 +241,6 @@ def test_export_bad_arguments_print_one_line(folder, tmp_path, monkeypatch, caps
     for flags, expected in (
         ([tmp_path / "model.bin"], "ends in .onnx"),
         ([there], "--overwrite"),
-        ([new, "--check-rows", "0"], "check-rows"),
-        ([new, "--check-on", tmp_path / "no.csv"], "No such file"),
     ):
         assert expected in error_of(capsys, "export", folder / "mine", "--output", *flags)
     assert there.read_bytes() == before

@@ -37,9 +37,8 @@ NOTHING = Permissions()
 
 
 def asking_for(permission: str) -> str:
-    """Returns a permission with its flag, for messages: `truncate_contexts (qacg convert --truncate-contexts)`."""
-    flag = "--new-head" if permission == "ignore_mismatched_sizes" else "--" + permission.replace("_", "-")
-    return f"{permission} (qacg convert {flag})"
+    """Returns a permission with its flag: `truncate_contexts (qacg convert --allow truncate-contexts)`."""
+    return f"{permission} (qacg convert --allow {permission.replace('_', '-')})"
 
 
 def fit(

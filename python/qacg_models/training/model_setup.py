@@ -116,7 +116,7 @@ def begin_model(
         )
     if from_names:
         start_from_names(model, tokenizer)
-        say("aspects: their initial vectors come from their names; for random vectors, set --context-start random")
+        say("aspects: their initial vectors come from their names; for random vectors, --set context_start=random")
     if options.frozen_layers:
         _freeze(model, options, new_contexts and entry.contexts and not entry.adds_context)
         say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")
@@ -159,7 +159,7 @@ def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_context
     if options.frozen_layers > most:
         raise InputError(
             f"frozen_layers: expected at most {most}, {counted}, got {options.frozen_layers}.{note} Set a smaller"
-            " --frozen-layers."
+            " frozen_layers."
         )
     for part in (model.base_model.embeddings, *layers[: options.frozen_layers]):
         part.requires_grad_(False)
