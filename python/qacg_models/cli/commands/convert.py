@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=ALLOWED,
         metavar="WHAT",
         help="what may differ from SRC: initialize-missing, random weights for tensors that SRC lacks;"
-        " ignore-mismatched-sizes, a random head if its size differs; truncate-contexts, the first contexts only, as many"
-        " as --set contexts=[...] has names; drop-unplaced, no tensors that --to huggingface lacks",
+        " ignore-mismatched-sizes, a random head if its size differs; truncate-contexts, the first contexts, as"
+        " many as --set contexts=[...] has; drop-unplaced, no tensors that --to huggingface lacks",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
