@@ -58,11 +58,6 @@ def test_explanation_is_also_a_dictionary():
         explanation["tpu"]
 
 
-def test_explain_supports_packed_calls(device):
-    inputs = make_inputs(Case("packed dispatch", sequences=(2, 3)), torch.float32, device)
-    assert qk.explain(*inputs.arguments(), **inputs.options)["reference"] == []
-
-
 @pytest.mark.parametrize(
     ("sizes", "dtype", "word"),
     [(dict(head_dim=257), torch.float32, "head size: expected 1 to 256, got 257"), (dict(), torch.float64, "float64")],
@@ -80,11 +75,6 @@ def test_named_backend_raises_where_auto_selects_another(sizes, dtype, word, dev
     assert torch.equal(qk.quasi_attention(*arguments), reference)
 
 
-@needs_cpu
-def test_explain_lists_all_reasons():
-    assert len(qk.explain(*call_of(torch.float64, head_dim=300))["cpu"]) == 2
-
-
 def test_missing_backend_raises_its_reason(monkeypatch):
     module = dispatch.backend_of("cpu")
     monkeypatch.setattr(module, "missing", lambda: ["the library was not built; do so"])
@@ -94,12 +84,6 @@ def test_missing_backend_raises_its_reason(monkeypatch):
         qk.quasi_attention(*arguments, backend="cpu")
     assert qk.explain(*arguments)["selected"] == ["reference"]
     assert qk.quasi_attention(*arguments).isfinite().all()
-
-
-def test_auto_uses_the_selected_backend(device):
-    arguments = call_of(device=device)
-    selected = qk.explain(*arguments)["selected"][0]
-    assert torch.equal(qk.quasi_attention(*arguments), qk.quasi_attention(*arguments, backend=selected))
 
 
 # On a faked GPU
@@ -205,16 +189,6 @@ def test_reference_warns_once_at_the_callers_line(not_warned_yet):
 def test_quiet_disables_the_warning(not_warned_yet, monkeypatch):
     monkeypatch.setenv("QACG_QUIET", "1")
     assert_no_warning(*wide_heads())
-
-
-def test_warning_names_the_missing_library(not_warned_yet, monkeypatch):
-    monkeypatch.setattr(cpu, "missing", lambda: ["no compiler was found; install one"])
-    with pytest.warns(UserWarning, match="cpu: no compiler was found; install one"):
-        qk.quasi_attention(*call_of())
-
-
-def test_named_backend_does_not_warn(not_warned_yet):
-    assert_no_warning(*call_of(), backend="reference")
 
 
 def test_call_on_meta_does_not_warn(not_warned_yet):
