@@ -159,18 +159,6 @@ def test_bad_shape_raises_while_compiling(backend, device):
         call(key[..., 1:])
 
 
-@pytest.mark.parametrize("name", ["dropout_p", "scale", "quasi_scale"])
-def test_tensor_as_number_raises_while_compiling(name, backend, device):
-    inputs = make_inputs(Case("compiled tensor option"), torch.float32, device)
-
-    @torch.compile(fullgraph=True, backend="aot_eager")
-    def call(number):
-        return qk.quasi_attention(*inputs.arguments(), **{name: number}, backend=backend)
-
-    with pytest.raises(Exception, match=rf"TypeError\('{name}: expected a number, got a tensor. Pass {name}.item\(\)"):
-        call(torch.tensor(0.3, device=device))
-
-
 class Encoder(torch.nn.Module):
     def __init__(self, backend):
         super().__init__()

@@ -114,11 +114,6 @@ def test_auto_follows_measurements_by_length_and_direction(monkeypatch):
     assert selected(head_dim=128, length=512) == "triton"
 
 
-def test_auto_ignores_measurements_of_missing_backends(monkeypatch):
-    faked_gpu.install(monkeypatch, ("triton",), (Choice(16, 64, False, 512, "cuda"),))
-    assert selected() == "triton"
-
-
 def test_explain_names_the_command_that_measures(monkeypatch):
     faked_gpu.install(monkeypatch)
     passed_by = qk.explain(*faked_gpu.call()).passed_by
@@ -191,10 +186,6 @@ def test_quiet_disables_the_warning(not_warned_yet, monkeypatch):
     assert_no_warning(*wide_heads())
 
 
-def test_call_on_meta_does_not_warn(not_warned_yet):
-    assert_no_warning(*call_of(device="meta"))
-
-
 # A selection is cached for calls of one kind
 
 
@@ -220,17 +211,3 @@ def test_auto_selects_anew_for_another_length(monkeypatch):
     faked_gpu.install(monkeypatch, choices=choices)
     problems = [problem_of(*faked_gpu.call(length=n)) for n in (9, 129, 9)]
     assert [dispatch.select(p, "auto", differentiable=False).NAME for p in problems] == ["triton", "cuda", "triton"]
-
-
-def test_auto_selects_anew_for_packed_sequences(monkeypatch, device):
-    monkeypatch.setattr(cpu, "TAKES_PACKED", False)
-    inputs = make_inputs(Case("packed dispatch", sequences=(2, 3)), torch.float32, device)
-    qk.quasi_attention(*call_of(device=device))
-    with pytest.raises(RuntimeError, match="cu_seqlens: expected None, got packed sequences"):
-        qk.quasi_attention_varlen(*inputs.arguments(), **inputs.options, backend="cpu")
-
-
-def test_auto_selects_anew_for_training(monkeypatch):
-    faked_gpu.install(monkeypatch, choices=(Choice(16, 64, True, 128, "cuda"),))
-    problem = problem_of(*faked_gpu.call())
-    assert [dispatch.select(problem, "auto", grad).NAME for grad in (False, True)] == ["triton", "cuda"]

@@ -11,7 +11,6 @@ from oracle import qacg_bert as oracle
 from parity import strengthen, weighted_sum
 from published_attention import BATCH, HEAD_DIM, HEADS, HIDDEN, LENGTH, VISIBLE, PublishedAttention, additive, inputs
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from qacg_kernels import keep_mask
 from qacg_kernels.attention_layers import GATE_ROLES, NAMINGS, GateLayer
@@ -337,15 +336,6 @@ def test_gate_weight_on_another_device_raises(kind):
         module(X, context=C)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_called_gate_layer_under_autocast_has_its_dtype(dtype):
-    module = strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0)).eval()
-    with torch.autocast("cpu", dtype):
-        expected = module(X, context=C)
-        found = change(module, GATES, torch.nn.Sequential)(X, context=C)
-    torch.testing.assert_close(found[0], expected[0], rtol=0.02, atol=0.02)
-
-
 def test_called_gate_layers_compile_and_export():
     module = change(strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0)), GATES, WAYS["adapter"]).eval()
     expected = module(X, context=C)[0]
@@ -360,13 +350,6 @@ def test_exported_module_computes_lambda_in_the_kernel(strict):
     module = FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0).eval()
     program = torch.export.export(module, (X,), {"context": C}, strict=strict)
     assert not any("sigmoid" in str(node.target) for node in program.graph.nodes)
-
-
-def test_gate_layer_with_a_backward_hook_is_called():
-    module, seen = FusedQuasiAttention(HIDDEN, HEADS), []
-    module.lambda_q_query_layer.register_full_backward_hook(lambda layer, *gradients: seen.append(layer))
-    module(X, context=C)[0].sum().backward()
-    assert seen == [module.lambda_q_query_layer]
 
 
 def test_fsdp2_around_single_layers_keeps_the_values(tmp_path):
@@ -384,14 +367,6 @@ def test_fsdp2_around_single_layers_keeps_the_values(tmp_path):
         assert all(p.grad is not None for p in module.parameters())
     finally:
         torch.distributed.destroy_process_group()
-
-
-def test_deep_copy_is_independent():
-    module = FusedQuasiAttention(HIDDEN, HEADS, naming="compact")
-    twin = copy.deepcopy(module)
-    strengthen(twin)
-    assert not torch.equal(twin.Wq.weight, module.Wq.weight)
-    twin.load_state_dict(FusedQuasiAttention(HIDDEN, HEADS).state_dict())  # with its own hook
 
 
 X, C = (t.detach() for t in inputs())
@@ -545,32 +520,3 @@ def test_bad_settings_name_expected_and_actual_value(error, message, settings):
 def test_context_in_a_wrong_position_is_named(call, message):
     with pytest.raises(TypeError, match=message):
         call(FusedQuasiAttention(HIDDEN, HEADS))
-
-
-class CountedOperations(TorchDispatchMode):
-    """Counts the operators that torch runs, without those that only make views."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if not func.is_view:
-            self.names.append(func.name())
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
-@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 2), (torch.bfloat16, 3)], ids=str)
-def test_lambda_takes_few_operations_and_none_unrequested(dtype, most, packed):
-    module = FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0, dtype=dtype).eval()
-    lead = (2 * LENGTH,) if packed else (BATCH, LENGTH)
-    hidden, context = torch.randn(2, *lead, HIDDEN, dtype=dtype)
-    options = dict(cu_seqlens=torch.tensor([0, LENGTH, 2 * LENGTH]), max_seqlen=LENGTH) if packed else {}
-    counts = {}
-    for requested in (True, False):
-        with torch.no_grad(), CountedOperations() as operations:
-            *_, lam = module(hidden, context=context, output_lambda=requested, **options)
-        counts[requested] = len(operations.names)
-        assert (lam is not None) is requested
-    assert 0 < counts[True] - counts[False] <= most

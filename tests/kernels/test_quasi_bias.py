@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from qacg_kernels import GateParameters, attention_maps, quasi_attention, quasi_attention_varlen
+from qacg_kernels import GateParameters, quasi_attention, quasi_attention_varlen
 from qacg_kernels.call.equations import MINUS_LOG_KEYS, visible
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import MASKS, QUASI_BIASES, Case, make_inputs
@@ -109,16 +109,6 @@ def test_packed_sequences_have_the_bias_of_padded_ones(is_causal, backend, devic
         torch.testing.assert_close(got[start : start + length], alone[0].transpose(0, 1), rtol=1e-5, atol=1e-6)
 
 
-def test_maps_of_some_rows_have_their_biases():
-    wide = operands(*SHAPE)
-    lam = gate_of(wide[0])
-    bias = torch.randn(SHAPE[:-1], generator=GENERATOR)
-    whole = attention_maps(*wide, lam, quasi_bias=bias)
-    part = attention_maps(*wide, lam, quasi_bias=bias, rows=[5, 0])
-    for all_rows, some in zip(whole, part):
-        torch.testing.assert_close(some, all_rows[:, :, [5, 0]])
-
-
 def test_gradients_with_a_bias():
     inputs = [t.requires_grad_() for t in operands(1, 2, 4, 3, dtype=torch.float64)]
     gate = GateParameters(*(torch.randn(3, dtype=torch.float64, generator=GENERATOR) for _ in range(4)))
@@ -139,12 +129,6 @@ def test_compiled_calls_have_a_bias(backend, device):
         return number + quasi_attention(*wide, lam, key_lengths=lengths, quasi_bias=MINUS_LOG_KEYS, backend=backend)
 
     torch.testing.assert_close(torch.compile(call, fullgraph=True)(*wide), call(*wide))
-
-
-def test_zero_runs_without_a_bias():
-    wide = operands(*SHAPE)
-    for zero in (0, 0.0, -0.0, False):
-        assert problem_of(*wide, gate_of(wide[0]), quasi_bias=zero).quasi_bias is None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

@@ -186,15 +186,6 @@ def test_each_variant_is_checked_separately(name, other):
         assert launched == FORWARD
 
 
-def test_misaligned_pointers_are_a_variant(inputs):
-    moved = {name: torch.cat([t.new_zeros(1), t.flatten()])[1:].view(t.shape) for name, t in inputs.tensors.items()}
-    with unchecked_cpu() as launched, torch.no_grad():
-        attend(inputs)
-        launched.clear()
-        attend(inputs, moved)
-        assert launched == FORWARD
-
-
 def test_an_interrupted_check_is_repeated(inputs):
     """The interruption keeps its type when it passes through the library, and the state of the check is reset."""
 

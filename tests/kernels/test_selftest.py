@@ -84,18 +84,6 @@ def test_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsys):
     assert record["results"][1] == wrong
 
 
-@pytest.mark.parametrize("interpreted, device", [("0", "cuda"), ("1", "cpu")])
-def test_default_device_is_that_of_the_kernels(interpreted, device, monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", interpreted)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(selftest.info, "collect", dict)
-    monkeypatch.setattr(selftest.info, "render", str)
-    devices = []
-    monkeypatch.setattr(selftest, "results_of", lambda device, minutes: devices.append(device.type) or [])
-    selftest.main([])
-    assert devices == [device]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

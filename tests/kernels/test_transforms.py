@@ -112,12 +112,6 @@ def test_vmap_over_gates_equals_separate_calls():
         torch.testing.assert_close(out, attend_with(one, rows))
 
 
-def test_traced_graph_has_the_gate_as_an_input():
-    rows = torch.randn(5, 2, 3, 6, 8)
-    graph, other = make_fx(attend_with)(gates(), rows), gates()
-    torch.testing.assert_close(graph(other, rows), attend_with(other, rows))
-
-
 def test_saved_gate_is_loaded_with_weights_only(tmp_path):
     gate = gates()
     torch.save(gate, tmp_path / "gate.pt")
@@ -173,20 +167,6 @@ def test_gradients_over_key_lengths_equal_separate_calls(backend, device):
     of_query = torch.func.grad(loss)
     got = torch.func.vmap(of_query, in_dims=(None, 0))(inputs.tensors["query"], lengths)
     torch.testing.assert_close(got, torch.stack([of_query(inputs.tensors["query"], n) for n in lengths]))
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_gradients_over_offsets_equal_separate_calls(backend, device):
-    inputs = make_inputs(Case("mapped offsets", sequences=(3, 4)), device=device)
-    offsets = torch.tensor([[0, 3, 7], [0, 7, 7]], device=device)
-
-    def loss(query, offsets):
-        arguments, options = (query, *inputs.arguments()[1:]), {"cu_seqlens": offsets, "max_seqlen": 7}
-        return qk.quasi_attention_varlen(*arguments, **options, backend=backend).square().sum()
-
-    of_query = torch.func.grad(loss)
-    got = torch.func.vmap(of_query, in_dims=(None, 0))(inputs.tensors["query"], offsets)
-    torch.testing.assert_close(got, torch.stack([of_query(inputs.tensors["query"], n) for n in offsets]))
 
 
 def test_second_derivatives_raise_with_advice(backend, device):
