@@ -181,12 +181,12 @@ $(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
 
 DIR ?= build/hub-kernel
 hub-kernel: $(READY) ## The folder for Hugging Face's Kernel Hub, checked and loaded: DIR=dir
-	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel kernels kernel-abi-check
+	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel kernels
 	$(PY) distributions/hub_kernel.py --out "$(DIR)"
 
 PYTHONS ?=
 test-versions: OUT = build/versions
-test-versions: $(READY) ## Tests and commands with the lowest and the newest versions of all dependencies: OUT=dir PYTHONS="/path/to/python3.14 ..."
+test-versions: $(READY) ## Tests and commands with the lowest and the newest dependencies: OUT=dir PYTHONS="python3.10 python3.14"
 	$(PY) tests/check_versions.py --out $(OUT) --pythons $(PYTHONS)
 
 # Installation
