@@ -35,18 +35,21 @@ sys.path[:0] = [str(ROOT), str(ROOT / "python"), str(ROOT / "tests/support")]
 
 from forked_commands import Outcome, can_mount, preload, run, run_with_little_room  # noqa: E402
 from model_sizes import SMALL_FLAGS  # noqa: E402
+from qacg_models.cli.commands import predict  # noqa: E402
+from qacg_models.data import sample_directory  # noqa: E402
 
 # Numbers of kills and full disks per subject.
 FORMS = {"short": (5, 2), "full": (40, 12)}
 MOST_KILLS = 3
 ROWS = {"train": 240, "dev": 80, "test": 80}
 TEXTS = 400
+WINDOW = 24  # texts of a chunk, so that a prediction writes often
 SHORT = [*SMALL_FLAGS, "--epochs=2", "--batch-size=16", "--learning-rate=3e-3"]
-SHORT += ["--eval-every=10", "--checkpoint-every=4"]
+SHORT += ["--set=eval_every=10", "--set=checkpoint_every=4"]
 # Dropout, balanced sampling and the optimizer of the released code each have a state that --resume must restore.
 TRAININGS = {
-    "training": [*SHORT, "--dropout=0.1"],
-    "training, released protocol": [*SHORT, "--protocol=released", "--balance=0.5"],
+    "training": [*SHORT, "--set=dropout=0.1"],
+    "training, released protocol": [*SHORT, "--set=protocol=released", "--set=balance=0.5"],
 }
 SEEDS = "training, two seeds"
 PREDICTIONS = {"prediction, jsonl": "out.jsonl", "prediction, csv": "out.csv"}
@@ -112,8 +115,6 @@ class Subject:
 
 def write_inputs(folder: Path) -> tuple[Path, Path]:
     """Writes a small data set and a file of texts; returns their paths."""
-    from qacg_models.data import sample_directory
-
     data, texts = folder / "data", folder / "texts.txt"
     data.mkdir()
     for split, rows in ROWS.items():
@@ -130,8 +131,8 @@ def subjects(folder: Path) -> list[Subject]:
     data, texts = write_inputs(folder)
     every = [Subject(name, ["train", "--data", str(data), *flags], "model") for name, flags in TRAININGS.items()]
     every.append(Subject(SEEDS, [*every[0].command, "--seeds", "0", "1"], "model"))
-    predict = ["predict", str(folder / "training" / "model"), "--input", str(texts), "--window", "24"]
-    every += [Subject(name, predict, output) for name, output in PREDICTIONS.items()]
+    command = ["predict", str(folder / "training" / "model"), "--input", str(texts)]
+    every += [Subject(name, command, output) for name, output in PREDICTIONS.items()]
     for subject in every:
         place = folder / subject.name
         place.mkdir()
@@ -307,6 +308,7 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     preload()
+    predict.WINDOW = WINDOW
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="check-faults-", dir=options.out)).resolve()

@@ -129,7 +129,7 @@ def test_no_module_imports_the_package_by_name(variant):
     ("path", "line", "expected"),
     [
         ("qacg_kernels/info.py", "from qacg_kernels import explain", "from . import explain"),
-        ("qacg_kernels/operators/schema.py", "from qacg_kernels.call.masks import a", "from ..call.masks import a"),
+        ("qacg_kernels/operators/schema.py", "from qacg_kernels.call.problem import a", "from ..call.problem import a"),
         ("qacg_kernels/operators/schema.py", "from qacg_kernels_of_others import a", None),
         ("qacg_kernels/operators/schema.py", 'a = "from qacg_kernels import b"', None),
     ],
@@ -162,7 +162,7 @@ def test_variant_name_depends_on_contents_and_replaces_older(variant, tmp_path):
     name = hub_kernel.write_variant(PACKAGE, folder)
     assert name.isidentifier()
     assert name == metadata_of(variant)["id"], "the name depends on the contents only"
-    changed = PACKAGE | {"qacg_kernels/call/masks.py": PACKAGE["qacg_kernels/call/masks.py"] + b"\n"}
+    changed = PACKAGE | {"qacg_kernels/call/problem.py": PACKAGE["qacg_kernels/call/problem.py"] + b"\n"}
     (folder / "left_behind.py").touch()
     assert hub_kernel.write_variant(changed, folder) != name
     assert sorted(path.name for path in tmp_path.glob("build/*")) == ["x"]

@@ -22,7 +22,7 @@ LAYERS = (
     ("qacg_kernels.backends.dispatch",),
     ("qacg_kernels",),  # functional, attention_layers, nn, patch, testing and the commands
     ("qacg_models.errors",),
-    ("qacg_models.configs", "qacg_models.utils"),
+    ("qacg_models.utils",),
     ("qacg_models.checkpoints", "qacg_models.modules", "qacg_models.data"),
     ("qacg_models.models", "qacg_models.metrics"),
     ("qacg_models.runs", "qacg_models.attribution", "qacg_models.conversion"),
@@ -39,7 +39,7 @@ LAYERS = (
     ("benchmarks.gpu",),
     (COMMANDS,),
 )
-SHARED = ("dispatch", "protocol")  # modules beside the backends
+SHARED = ("dispatch",)  # modules beside the backends
 LAYER_OF = {group: layer for layer, groups in enumerate(LAYERS) for group in groups}
 
 

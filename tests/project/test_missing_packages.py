@@ -7,7 +7,7 @@ import shlex
 import check_versions
 import pytest
 from processes import ROOT, run_python
-from qacg_models.cli import libraries, program
+from qacg_models.cli import process, program
 
 IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml", "lazy-loader": "lazy_loader"}
 COMMANDS = [*(command for command in check_versions.COMMANDS if command != "info"), "demo"]
@@ -21,7 +21,7 @@ def listed(file, name):
 
 
 def test_dependencies_are_those_of_setup():
-    assert list(libraries.DEPENDENCIES) == listed("python/setup.py", "install_requires")
+    assert list(process.DEPENDENCIES) == listed("python/setup.py", "install_requires")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
