@@ -242,7 +242,7 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     question = ["--text", "the food was awful", "--aspects", "food"]
     assert main(["predict", model, *question]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[4:6] == ["food", "bad"]
-    assert main(["analyze", model, *question, "--output", str(tmp_path / "page"), "--no-layer-figures"]) == 0
+    assert main(["analyze", model, *question, "--output", str(tmp_path / "page")]) == 0
     assert "the food was awful" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     # A finished run is not changed; other options raise an error.
     before = (tmp_path / "model" / "training.json").read_bytes()
