@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.cli.libraries import load_libraries
+from qacg_models.cli.process import load_libraries
 from qacg_models.data import DataOptions, Dataset, Example, count_overlap, load_data
 from qacg_models.data.dataset import target_names
 from qacg_models.data.splitting import split_dev

@@ -54,7 +54,7 @@ COMMANDS = (
     "evaluate mine --data reviews.csv --split dev --report report",
     "analyze mine --text 'the bill was a shock' --aspects food price --output page",
     "export mine --to onnx --output model.onnx",
-    "convert mine converted --to huggingface --drop-unplaced",
+    "convert mine converted --to huggingface --allow drop-unplaced",
     "table rows",
     "suggest --input new.csv --text-column review --output sheet.csv",
     "suggest --input new.csv --text-column review --with mine --labelled reviews.csv --output hard.csv",

@@ -303,7 +303,7 @@ def test_predict_files_by_sentence_and_document(document_model, ask_documents, t
         if by == "sentence":
             assert [int(one["sentence"]) for one in found][-3:] == [len(expected[1]) // 3] * 3
             assert found[0]["sentence"] == "1"
-    assert main([*command, str(tmp_path / "lines.jsonl"), "--by", "sentence", "--columns", "none"]) == 0
+    assert main([*command, str(tmp_path / "lines.jsonl"), "--by", "sentence"]) == 0
     first = json.loads((tmp_path / "lines.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert [*first][:3] == ["line", "sentence", "text"]
     capsys.readouterr()

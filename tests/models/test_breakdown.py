@@ -82,7 +82,7 @@ def evaluation(tmp_path_factory):
     model = write_model(base / "model", layers=1)
     rows = [(f"slow <b> {n}", OWN.aspects[n % 3], OWN.labels[n % 2]) for n in range(12)]
     data = write_table(base / "new.csv", [("text", "aspect", "label"), *rows])
-    flags = ["--bootstrap", "0", "--output", str(base / "result.json"), "--report", str(base / "page")]
+    flags = ["--output", str(base / "result.json"), "--report", str(base / "page")]
     assert main(["evaluate", str(model), "--data", str(data), *flags]) == 0
     return json.loads((base / "result.json").read_text()), (base / "page" / "index.html").read_text(), rows
 
@@ -109,7 +109,7 @@ def test_evaluate_page_shows_the_breakdown(evaluation):
 def test_model_card_has_the_scores_of_qacg_evaluate(small_data, tmp_path, capsys):
     folder, output = tmp_path / "model", tmp_path / "found.json"
     assert main(["train", "--data", str(small_data), "--output", str(folder), *SMALL_FLAGS, "--max-steps=4"]) == 0
-    assert main(["evaluate", str(folder), "--data", str(small_data), "--bootstrap=0", "--output", str(output)]) == 0
+    assert main(["evaluate", str(folder), "--data", str(small_data), "--output", str(output)]) == 0
     aspects = json.loads(output.read_text(encoding="utf-8"))["breakdown"]["aspects"]
     card = (folder / "README.md").read_text(encoding="utf-8").splitlines()
     start = next(place for place, line in enumerate(card) if line.startswith("| test: aspect"))

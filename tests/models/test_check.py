@@ -149,7 +149,6 @@ def test_check_learned_vocabulary_is_not_advised_again():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--doubts=-1"], "doubts: expected 0 to"),
         (["--output", "reviews.csv"], "output: "),
         (["--max-length", "0"], "max_length: expected at least 1"),
     ],

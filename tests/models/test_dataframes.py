@@ -34,7 +34,7 @@ pd = pytest.importorskip("pandas")
 
 NAMES = {"text": "review", "aspect": "topic", "label": "verdict"}
 OPTIONS = {"start": "scratch", "max_steps": 3, "eval_every": 3}
-TRAIN = ["--from", "scratch", "--max-steps", "3", "--eval-every", "3"]
+TRAIN = ["--from", "scratch", "--max-steps", "3", "--set", "eval_every=3"]
 
 
 def reviews(count=40):
@@ -89,7 +89,7 @@ def test_saved_folder_works_with_the_commands(fitted, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     fitted.save_pretrained("model")
     reviews(4).to_csv("new.csv", index=False)
-    assert main(["predict", "model", "--input", "new.csv", "--columns", "none", "--output", "found.csv"]) == 0
+    assert main(["predict", "model", "--input", "new.csv", "--output", "found.csv"]) == 0
     found, mine = pd.read_csv("found.csv", keep_default_na=False), fitted.predict(reviews(4))
     assert found.drop(columns="line").columns.tolist() == mine.columns.tolist()
     assert found["label"].tolist() == mine["label"].tolist()
@@ -447,7 +447,14 @@ def test_evaluate_equals_qacg_evaluate(ask, tmp_path):
     ask.save_pretrained(tmp_path / "model")
     output = tmp_path / "metrics.json"
     command = ["evaluate", str(tmp_path / "model"), "--data", str(tmp_path / "rows.csv"), "--output", str(output)]
-    assert main([*command, "--bootstrap", "0"]) == 0
+    assert (
+        main(
+            [
+                *command,
+            ]
+        )
+        == 0
+    )
     found = ask.evaluate(frame, aspect="topic", label="verdict").to_json()
     assert f'"accuracy": {found["accuracy"]}' in output.read_text(encoding="utf-8")
 

@@ -121,7 +121,7 @@ def test_int8_flag_is_used_and_reported(model, tmp_path, capsys):
     data.write_text(
         "text,aspect,label\n" + "".join(f'"{TEXTS[n % 3]}",{a},good\n' for n in range(3) for a in OWN.aspects)
     )
-    assert main(["evaluate", str(model), "--data", str(data), "--bootstrap", "0", "--int8"]) == 0
+    assert main(["evaluate", str(model), "--data", str(data), "--int8"]) == 0
     assert "QACG-BERT, int8" in capsys.readouterr().out
 
 

@@ -9,7 +9,7 @@ import pytest
 from interrupted_runs import interrupt_at
 from kill_and_resume import OPTIONS
 from model_sizes import SMALL_FLAGS
-from qacg_models.cli import interruption, main
+from qacg_models.cli import main, process
 from qacg_models.cli.commands import suggest
 from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.training.trainer import AspectTrainer
@@ -18,7 +18,7 @@ from untrained import TEXTS
 
 TRAIN = [
     *SMALL_FLAGS,
-    *("--epochs=2", "--batch-size=16", "--learning-rate=3e-3", "--eval-every=20", "--checkpoint-every=7"),
+    *("--epochs=2", "--batch-size=16", "--learning-rate=3e-3", "--set=eval_every=20", "--set=checkpoint_every=7"),
 ]
 
 
@@ -44,13 +44,14 @@ def printed_command(error, message):
 
 def test_predict_interrupted_prints_a_command_that_resumes(model, source, tmp_path, monkeypatch, capsys):
     output = tmp_path / "out.jsonl"
-    command = ["predict", str(model), "--input", str(source), "--output", str(output), "--window", "3"]
+    command = ["predict", str(model), "--input", str(source), "--output", str(output)]
+    monkeypatch.setattr("qacg_models.cli.commands.predict.WINDOW", 3)
     assert main(command) == 0
     expected = output.read_text(encoding="utf-8")
     output.write_text("to be replaced")
     with monkeypatch.context() as patch:
         interrupt_at(patch, AspectPredictor, "predict_rows", 3, error=KeyboardInterrupt)
-        assert main([*command, "--over"]) == interruption.INTERRUPTED
+        assert main([*command, "--over"]) == process.INTERRUPTED
     again = printed_command(capsys.readouterr().err, "qacg predict: interrupted; resume with:")
     assert again == ["predict", "--resume", *command[1:]]
     assert output.read_text() == "to be replaced"
@@ -63,7 +64,7 @@ def test_predict_interrupted_before_it_began_prints_itself(model, source, tmp_pa
     monkeypatch.setattr(AspectPredictor, "from_pretrained", stop)
     for more in (["--overwrite"], ["--resume"], []):
         command = ["predict", str(model), "--input", str(source), "--output", str(tmp_path / "out.csv"), *more]
-        assert main(command) == interruption.INTERRUPTED
+        assert main(command) == process.INTERRUPTED
         assert printed_command(capsys.readouterr().err, "qacg predict: interrupted; start again with:") == command
 
 
@@ -76,7 +77,7 @@ def test_predict_of_standard_input_prints_a_note(model, tmp_path, monkeypatch, c
 def test_suggest_interrupted_prints_itself(source, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(suggest, "_proposals", stop)
     command = ["suggest", "--input", str(source), "--output", str(tmp_path / "sheet.csv")]
-    assert main(command) == interruption.INTERRUPTED
+    assert main(command) == process.INTERRUPTED
     assert printed_command(capsys.readouterr().err, "qacg suggest: interrupted; start again with:") == command
 
 
@@ -87,7 +88,7 @@ def test_train_interrupted_prints_a_command_that_resumes(small_data, tmp_path, m
     assert main([*command, str(tmp_path / "whole")]) == 0
     with monkeypatch.context() as patch:
         interrupt_at(patch, AspectTrainer, "_save_checkpoint", 3, error=KeyboardInterrupt)
-        assert main([*command, str(tmp_path / "my model")]) == interruption.INTERRUPTED
+        assert main([*command, str(tmp_path / "my model")]) == process.INTERRUPTED
     again = printed_command(capsys.readouterr().err, "qacg train: interrupted; resume with:")
     assert main(again) == 0
     assert "resuming from checkpoint-14" in capsys.readouterr().out
@@ -112,7 +113,7 @@ def test_train_interrupted_resumes_what_is_left(left, more, resumes, small_data,
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr("qacg_models.training.train_seeds", stop)
     command = ["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *more]
-    assert main(command) == interruption.INTERRUPTED
+    assert main(command) == process.INTERRUPTED
     advice = "resume with:" if resumes else "start again with:"
     again = printed_command(capsys.readouterr().err, f"qacg train: interrupted; {advice}")
     assert again == (["train", "--resume", *command[1:]] if resumes else command)
@@ -122,7 +123,7 @@ def test_train_interrupted_finds_its_output_in_the_run_file(small_data, tmp_path
     unfinished_path(tmp_path / "model").mkdir()
     (tmp_path / "run.yaml").write_text(f"data: {small_data}\noutput: {tmp_path / 'model'}\n")
     monkeypatch.setattr("qacg_models.training.train_seeds", stop)
-    assert main(["train", "--config", str(tmp_path / "run.yaml")]) == interruption.INTERRUPTED
+    assert main(["train", "--config", str(tmp_path / "run.yaml")]) == process.INTERRUPTED
     assert "interrupted; resume with:" in capsys.readouterr().err
 
 
@@ -143,7 +144,7 @@ def test_printed_command_starts_the_same_program(variables, name, expected, monk
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
     monkeypatch.setattr(sys, "argv", [name])
-    assert shlex.join(interruption._program()) == expected
+    assert shlex.join(process._program()) == expected
 
 
 SENT = """
@@ -164,7 +165,7 @@ sys.exit(program.main())
 
 def test_sigterm_ends_a_command_and_prints_it():
     done = subprocess.run([sys.executable, "-c", SENT], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (interruption.TERMINATED, "tidied up\n")
+    assert (done.returncode, done.stdout) == (process.TERMINATED, "tidied up\n")
     again = printed_command(done.stderr, "qacg suggest: interrupted; start again with:")
     assert again == ["suggest", "--input", "in.txt", "--output", "out.csv"]
 

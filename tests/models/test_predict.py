@@ -66,7 +66,7 @@ def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
         source.write_text("".join(json.dumps({"text": text}) + "\n" for text in MANY), encoding="utf-8")
         lines = range(1, len(MANY) + 1)
     output = tmp_path / "out.jsonl"
-    assert run(model, "--input", source, "--output", output, "--window", 5, "--aspects", "price", "food") == 0
+    assert run(model, "--input", source, "--output", output, "--aspects", "price", "food") == 0
     found = read_jsonl(output.read_text(encoding="utf-8"))
     assert [one["line"] for one in found] == [line for line in lines for _ in range(2)]
     assert [one["aspect"] for one in found] == ["price", "food"] * len(MANY)
@@ -227,11 +227,12 @@ def test_predict_killed_after_publishing_leaves_the_output(ask, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_predict_killed_resumes(model, ask, tmp_path):
+def test_predict_killed_resumes(model, ask, tmp_path, monkeypatch):
+    monkeypatch.setattr("qacg_models.cli.commands.predict.WINDOW", 4)
     source, output = tmp_path / "in.txt", tmp_path / "out.csv"
     source.write_text("\n".join(MANY) + "\n", encoding="utf-8")
     output.write_text("old")
-    flags = [model, "--input", source, "--output", output, "--window", "4"]
+    flags = [model, "--input", source, "--output", output]
     child = os.fork()
     if not child:
         interrupt_at(pytest.MonkeyPatch(), AspectPredictor, "predict_rows", 3, error=Killed)
@@ -249,7 +250,7 @@ class Killed(BaseException):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("flags", [[], ["--input-format", "csv"]])
+@pytest.mark.parametrize("flags", [[], ["--format", "csv"]])
 def test_predict_compressed_input_raises(model, tmp_path, capsys, flags):
     source = tmp_path / "texts.csv.gz"
     source.write_bytes(b"\x1f\x8b")
@@ -304,7 +305,6 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
         ([*given, "--resume"], "resume: expected --output FILE with --resume, got none"),
         ([*given, "--aspect-column", "a"], "aspect-column: expected a table as --input, got lines of text"),
-        ([*given, "--window", "0"], "window: expected 1 to 1,000,000, got 0"),
         ([*given, "--device", "abacus"], "got 'abacus'"),
         (
             [*given, "--output", tmp_path / "o.csv", "--resume", "--overwrite"],
@@ -315,7 +315,7 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         (["--input", broken], f"{broken}:2: columns: expected 'text', got 'words'"),
         (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: expected either --aspects or"),
         (["--input", broken, "--target-column=a"], "target-column: expected none, because this model has no targets"),
-        (["--input", tmp_path / "in.pdf"], "suffix of a known format, got 'pdf'; select one with --input-format"),
+        (["--input", tmp_path / "in.pdf"], "suffix of a known format, got 'pdf'; select one with --format"),
         (["--input", tmp_path / "none.txt"], "cannot be read"),
     ):
         assert run(model, *arguments) == 2
@@ -333,11 +333,11 @@ def test_predict_in_several_processes_raises(model, capsys, monkeypatch):
     assert "Ray Data, Spark or Dask" in error
 
 
-def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
+def test_predict_keeps_other_columns(model, tmp_path):
     source, output = tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text('when,text,label,when\n"a\nb",nice,,1\n=2,so so,gold,3\n', encoding="utf-8")
     asked = ["--input", source, "--aspects", "food", "price", "--output"]
-    assert run(model, *asked, output, "--window", 1) == 0
+    assert run(model, *asked, output) == 0
     with output.open(encoding="utf-8", newline="") as handle:
         header, *rows = csv.reader(handle)
     assert header == [
@@ -351,16 +351,6 @@ def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
         kept
         == [{"when": "a\nb", "label": "", "when (2)": "1"}] * 2 + [{"when": "=2", "label": "gold", "when (2)": "3"}] * 2
     )
-    assert run(model, *asked, output, "--overwrite", "--columns", "none") == 0
-    assert [len(row) for row in csv.reader(output.open(newline=""))] == [7] * 5
-    capsys.readouterr()
-    (tmp_path / "in.txt").write_text("fine\n")
-    assert run(model, "--input", tmp_path / "in.txt", "--columns", "all") == 2
-    message = (
-        "columns: expected an input in the format csv, tsv, xlsx or parquet with --columns all, got txt."
-        " Omit --columns."
-    )
-    assert message in capsys.readouterr().err
 
 
 def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsys):
@@ -374,7 +364,7 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     shown_text = f"20 of {len(answers)} predictions are uncertain: the probability of their label is below {least:g}"
     flags = ["--min-confidence", least]
     for name in ("out.csv", "out.jsonl"):
-        assert run(model, "--input", source, "--output", tmp_path / name, *flags, "--window", 5) == 0
+        assert run(model, "--input", source, "--output", tmp_path / name, *flags) == 0
         assert shown_text in capsys.readouterr().out
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as handle:
         found = list(csv.DictReader(handle))

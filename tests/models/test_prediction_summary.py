@@ -64,7 +64,7 @@ def test_summary_sentences_are_the_most_probable(model, reviews):
 def test_summary_skipped_and_uncertain_are_counted(model, reviews):
     with reviews.open("a", encoding="utf-8") as handle:
         handle.write(",x\n")
-    more = ["--skip-empty", "--min-confidence", "1", "--escape-formulas"]
+    more = ["--skip-empty", "--min-confidence", "1"]
     assert predict(model, "--output", "out.csv", "--summary", "page.html", *more) == 0
     page = Path("page.html").read_text(encoding="utf-8")
     assert "1 text was skipped" in page and "90 of the predictions are uncertain" in page
@@ -81,7 +81,8 @@ def test_summary_of_a_resumed_run_is_whole(model, reviews, monkeypatch):
             raise OSError(28, "No space left on device")
         return plain(*given)
 
-    flags = ["--output", "out.csv", "--window", "5", "--summary", "page.html"]
+    monkeypatch.setattr("qacg_models.cli.commands.predict.WINDOW", 5)
+    flags = ["--output", "out.csv", "--summary", "page.html"]
     with monkeypatch.context() as patch:
         patch.setattr(AspectPredictor, "predict_rows", failing)
         assert predict(model, *flags) == 2

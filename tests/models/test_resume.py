@@ -257,8 +257,8 @@ def test_published_model_follows_the_umask(dataset, tmp_path):
     ("processes", "rows", "ending"),
     [
         (1, 16, "gradients and the optimizer's state. Use a smaller model or a smaller --max-length."),
-        (2, 16, "--batch-size 8 --gradient-accumulation 2, which computes the same steps."),
-        (2, 15, "--batch-size 7 --gradient-accumulation 2."),
+        (2, 16, "--batch-size 8 --set gradient_accumulation=2, which computes the same steps."),
+        (2, 15, "--batch-size 7 --set gradient_accumulation=2."),
     ],
 )
 def test_train_out_of_memory_prints_advice(dataset, tmp_path, monkeypatch, processes, rows, ending):

@@ -44,7 +44,18 @@ def test_training_texts_damaged_file_raises(tmp_path, damage):
 
 def test_evaluate_recognises_training_texts(small_data, tmp_path, capsys):
     model = tmp_path / "model"
-    sizes = ["--layers", "1", "--hidden", "16", "--heads", "2", "--max-steps", "1", "--from", "scratch"]
+    sizes = [
+        "--set",
+        "layers=1",
+        "--set",
+        "hidden_size=16",
+        "--set",
+        "heads=2",
+        "--max-steps",
+        "1",
+        "--from",
+        "scratch",
+    ]
     assert main(["train", "--data", str(small_data), "--output", str(model), *sizes]) == 0
     with (small_data / "train.tsv").open(newline="") as handle:
         rows = list(csv.reader(handle, delimiter="\t"))
@@ -52,7 +63,7 @@ def test_evaluate_recognises_training_texts(small_data, tmp_path, capsys):
     with changed.open("w", newline="") as handle:
         csv.writer(handle, delimiter="\t").writerows(rows[:-12])
     capsys.readouterr()
-    evaluate = ["evaluate", str(model), "--bootstrap", "0", "--data"]
+    evaluate = ["evaluate", str(model), "--data"]
     assert main([*evaluate, str(changed)]) == 0
     assert " texts were in the training data; the metrics on them are optimistic" in capsys.readouterr().out
     assert main([*evaluate, str(small_data)]) == 0

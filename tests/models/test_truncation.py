@@ -47,7 +47,7 @@ def test_truncation_count_of_several_aspects_counts_texts(trained):
 
 def test_predict_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
     source = _write_texts(tmp_path / "texts.jsonl", [SHORT, LONG, SHORT, LONG, LONG])
-    arguments = ["predict", str(model), "--input", str(source), "--window", "2"]
+    arguments = ["predict", str(model), "--input", str(source)]
     length = AspectPredictor.from_pretrained(model).trained.record.max_length
     expected = f"truncated to {length} tokens: 3 of 5 texts; {ADVICE}"
     assert main([*arguments, "--output", str(tmp_path / "out.csv")]) == 0
@@ -60,9 +60,10 @@ def test_predict_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
     assert "truncated" not in capsys.readouterr().err
 
 
-def test_predict_resumed_counts_all_texts(model, tmp_path, capsys):
+def test_predict_resumed_counts_all_texts(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("qacg_models.cli.commands.predict.WINDOW", 1)
     source, output = _write_texts(tmp_path / "texts.jsonl", [LONG, SHORT, LONG]), tmp_path / "out.csv"
-    arguments = ["predict", str(model), "--input", str(source), "--output", str(output), "--window", "1"]
+    arguments = ["predict", str(model), "--input", str(source), "--output", str(output)]
     with interrupted(AspectPredictor, "predict_rows", 3):
         main(arguments)
     capsys.readouterr()
@@ -88,7 +89,12 @@ def test_evaluate_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
     with (tmp_path / "rows.csv").open("w", newline="") as handle:
         rows = [[text, aspect, "good"] for text in (SHORT, LONG) for aspect in OWN.aspects]
         csv.writer(handle).writerows([["text", "aspect", "label"], *rows])
-    arguments = ["evaluate", str(model), "--data", str(tmp_path / "rows.csv"), "--bootstrap", "0"]
+    arguments = [
+        "evaluate",
+        str(model),
+        "--data",
+        str(tmp_path / "rows.csv"),
+    ]
     assert main(arguments) == 0
     assert ": 1 of 2 texts; train with a larger --max-length, or split the texts" in capsys.readouterr().out
     assert main([*arguments, "--json"]) == 0

@@ -13,7 +13,7 @@ from patching import apply, touched
 
 from qacg_kernels.backends.triton import tile_tables
 
-SIZES = ("--hidden-size", "32", "--layers", "1", "--heads", "2", "--intermediate-size", "64")
+SIZES = ("--set", "hidden_size=32", "--set", "layers=1", "--set", "heads=2", "--set", "intermediate_size=64")
 HOT, COLD = "it was hot on day 1 of train", "it was cold on day 2 of train"
 
 
@@ -58,7 +58,7 @@ def data(copy):
 def trained(copy, data):
     """A toy model trained from scratch on data in the toy format."""
     output = copy / "trained"
-    options = "--model toy-bert --max-steps 80 --batch-size 16 --dropout 0 --learning-rate 0.01"
+    options = "--model toy-bert --max-steps 80 --batch-size 16 --set dropout=0 --learning-rate 0.01"
     qacg(copy, "train", "--data", data, "--output", output, *SIZES, *options.split())
     return output
 
@@ -172,8 +172,7 @@ def test_toy_model_and_format_reject_wrong_input(copy):
 
 def test_missing_line_is_reported_with_its_file(copy, tmp_path):
     shutil.copytree(copy / "python", tmp_path / "python")
-    for name in ("configs/toy_bert.py", "models/toy_bert.py"):
-        (tmp_path / "python" / "qacg_models" / name).unlink()
+    (tmp_path / "python" / "qacg_models" / "models" / "toy_bert.py").unlink()
     table = tmp_path / "python" / "qacg_models" / "models" / "auto.py"
     table.write_text(table.read_text(encoding="utf-8").replace("MODELS = (", "ALL = ("), encoding="utf-8")
     with pytest.raises(LookupError, match=r"model: .*/auto\.py has the line 'MODELS = \(' 0 times, expected once"):

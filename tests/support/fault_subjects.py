@@ -8,15 +8,16 @@ from pathlib import Path
 
 from forked_commands import Outcome, run
 from model_sizes import SMALL_FLAGS
+from qacg_models.cli.commands import predict
 from qacg_models.data import sample_directory
 
 ROWS = {"train": 240, "dev": 80, "test": 80}
 SHORT = [*SMALL_FLAGS, "--epochs=2", "--batch-size=16", "--learning-rate=3e-3"]
-SHORT += ["--eval-every=10", "--checkpoint-every=4"]
+SHORT += ["--set=eval_every=10", "--set=checkpoint_every=4"]
 # Dropout, balanced sampling and the optimizer of the released code each have a state that --resume must restore.
 TRAININGS = {
-    "training": [*SHORT, "--dropout=0.1"],
-    "training, released protocol": [*SHORT, "--protocol=released", "--balance=0.5"],
+    "training": [*SHORT, "--set=dropout=0.1"],
+    "training, released protocol": [*SHORT, "--set=protocol=released", "--set=balance=0.5"],
 }
 SEEDS = "training, two seeds"
 # The parts of records that contain no times and so are deterministic.
@@ -26,6 +27,7 @@ RECORDS = {
 }
 PREDICTIONS = {"prediction, jsonl": "out.jsonl", "prediction, csv": "out.csv"}
 TEXTS = 400
+predict.WINDOW = 24  # texts, so that a prediction writes often
 
 
 @dataclass
@@ -121,8 +123,8 @@ def subjects(folder: Path) -> list[Subject]:
     command = ["train", "--data", str(data), *TRAININGS["training"], "--seeds", "0", "1"]
     every.append(Subject(SEEDS, command, "model", "model", only_killed=True))
     model = folder / "training" / "model"
-    predict = ["predict", str(model), "--input", str(texts), "--window", "24"]
-    every += [Subject(name, predict, output, f"{output}.partial") for name, output in PREDICTIONS.items()]
+    command = ["predict", str(model), "--input", str(texts)]
+    every += [Subject(name, command, output, f"{output}.partial") for name, output in PREDICTIONS.items()]
     for subject in every:
         place = folder / subject.name
         place.mkdir()

@@ -19,16 +19,18 @@ from qacg_models.cli.commands import (
     table,
     train,
 )
-from qacg_models.cli.interruption import (
+from qacg_models.cli.process import (
     BROKEN_PIPE,
     INTERRUPTED,
     TERMINATED,
     Terminated,
+    check_dependencies,
+    discard_output,
+    flush_out,
     interrupt_on_sigterm,
+    load_libraries,
     resume_hint,
 )
-from qacg_models.cli.libraries import check_dependencies, load_libraries
-from qacg_models.cli.standard_output import discard_output, flush_out
 from qacg_models.data.example import ReadingWarning
 from qacg_models.errors import InputError
 from qacg_models.utils.distributed import is_main

@@ -18,7 +18,9 @@ from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 
 MOST_LABELS = 20  # maximum number of distinct values of a column that is detected as an aspect
-_NOT_WIDE = "name the aspect columns with --aspect-columns, or pass --no-wide for a table with a row for each aspect"
+_NOT_WIDE = (
+    "name the aspect columns with --aspect-columns, or set wide=false (--set) for a table with a row for each aspect"
+)
 
 
 def filled(

@@ -57,7 +57,7 @@ def format_of(path: Path, data_format: str = "auto") -> str:
         known = ",".join(FORMATS)
         reason = f"expected a suffix of a known format, got {data_format!r}"
         advice = "write the texts to a CSV with the column text" if data_format == "xml" else ""
-        raise DataError(path, None, f"{reason}; {advice or f'select one with --input-format {{{known}}}'}")
+        raise DataError(path, None, f"{reason}; {advice or f'select one with --format {{{known}}}'}")
     if path == STANDARD_INPUT and data_format in BINARY:
         raise InputError(f"input: expected a file for {data_format}, got standard input; pass the path of a file")
     if not path.is_fifo():  # a pipe can be opened only once

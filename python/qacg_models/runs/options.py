@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from qacg_models.configs.limits import MOST, SEED, limit
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.recipes import RECIPES
+from qacg_models.utils.field_checks import MOST, SEED, limit
 from qacg_models.utils.option_fields import convert_options, option_group
 
 PROTOCOLS = ("dev", "released")
@@ -33,7 +33,7 @@ _machine = option_group("machine")
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Options of training. Each field has a help text in its metadata, which `qacg train --help` prints.
+    """Options of training. Each field has a help text in its metadata, for `qacg train`.
 
     Raises:
         InputError: a value has the wrong type, is not allowed or is outside its range, or two values exclude each
@@ -45,7 +45,7 @@ class TrainingOptions:
         None,
         "folder or file of a checkpoint to start from, with its tokenizer; or `minilm`, a small English BERT from a"
         " Python package; or `scratch`, random weights. Default: minilm if its package is installed, the text is"
-        " English, --max-length is at most 512, and neither a size, --tokenizer nor --protocol released is given;"
+        " English, --max-length is at most 512, and neither a size, tokenizer nor protocol=released is given;"
         " otherwise scratch",
         kind=str,
         metavar="PATH",
@@ -62,7 +62,7 @@ class TrainingOptions:
         kind=str,
         metavar="PATH",
     )
-    cased: bool = _what(False, "the vocab.txt of --tokenizer is cased, so texts are not lowercased")
+    cased: bool = _what(False, "the vocab.txt that `tokenizer` names is cased, so texts are not lowercased")
     max_length: int = _what(
         128, "maximum number of tokens of an input, special tokens included; longer inputs are truncated"
     )
@@ -78,9 +78,9 @@ class TrainingOptions:
     )
     epochs: int | None = _step(
         None,
-        "passes over the training split. Default: 30 with --protocol released. With a checkpoint and up to 24,000 rows:"
-        " the smallest number that is at least 4 and has at least 400 steps, unless --max-steps, --schedule,"
-        " --patience or --eval-every is given. Otherwise no limit: training ends by --max-steps, --patience or"
+        "passes over the training split. Default: 30 with protocol=released. With a checkpoint and up to 24,000 rows:"
+        " the smallest number that is at least 4 and has at least 400 steps, unless --max-steps, schedule,"
+        " patience or eval_every is given. Otherwise no limit: training ends by --max-steps, patience or"
         " --minutes",
         kind=int,
     )
@@ -96,7 +96,7 @@ class TrainingOptions:
     gradient_accumulation: int = _step(1, "number of batches in one step of the optimizer")
     learning_rate: float | None = _step(
         None,
-        "maximum learning rate, at the end of the warm-up; with a checkpoint the default depends on the hidden size,"
+        "maximum learning rate, at the end of the warm-up. With a checkpoint the default depends on the hidden size,"
         " from 2e-4 (384 or less) to 5e-5 (768 or more)",
         kind=float,
     )
@@ -116,13 +116,13 @@ class TrainingOptions:
         None,
         "weight, in [0, 1], of the log label frequencies that the loss adds to the logits, so that the model predicts"
         " rare labels more often. If training starts from a checkpoint and macro-F1 selects the weights, the default is"
-        " 1, and that of --balance is 0, unless --balance or --protocol released is given",
+        " 1, and that of balance is 0, unless balance or protocol=released is given",
         kind=float,
     )
     weight_decay: float = _step(0.01, "decoupled weight decay, on all parameters but biases and LayerNorm")
     max_grad_norm: float = _step(
         1.0,
-        "gradient clipping: maximum norm of all gradients together; with --protocol released, of the gradient of each"
+        "gradient clipping: maximum norm of all gradients together; with protocol=released, of the gradient of each"
         " tensor; 0: no clipping",
     )
     dropout: float | None = _step(
@@ -144,8 +144,8 @@ class TrainingOptions:
 
     eval_every: int | None = _watch(
         None,
-        "steps between evaluations; 0: once per epoch. Default: 25 with --protocol released. Once per epoch if --epochs"
-        " or --max-steps is given, unless --schedule is steady. With the default --epochs of a checkpoint: once per"
+        "steps between evaluations; 0: once per epoch. Default: 25 with protocol=released. Once per epoch if --epochs"
+        " or --max-steps is given, unless schedule=steady. With the default --epochs of a checkpoint: once per"
         " epoch, or only after the last step if dev has fewer than 500 rows. Otherwise half an epoch, clipped to 50 to"
         " 500 steps",
         kind=int,
@@ -189,12 +189,12 @@ class TrainingOptions:
         None,
         "factor of the query gate in lambda, the weight of the quasi-attention map: lambda = 1 - (beta x query gate +"
         " gamma x key gate), about 1 - (beta + gamma) / 2 before training (default: that of the checkpoint, 0.9 with"
-        " --context-start names, or 1)",
+        " context_start=names, or 1)",
         kind=float,
     )
     gamma: float | None = _shape(
         None,
-        "factor of the key gate in lambda, see --beta (default: that of the checkpoint, 0.9 with --context-start names,"
+        "factor of the key gate in lambda, see beta (default: that of the checkpoint, 0.9 with context_start=names,"
         " or 1)",
         kind=float,
     )
@@ -206,7 +206,7 @@ class TrainingOptions:
     )
     context_from_layer: int | None = _shape(
         None,
-        "index, from 0, of the first layer that reads the aspect. With --context-standalone, the layers below are"
+        "index, from 0, of the first layer that reads the aspect. With context_standalone, the layers below are"
         " computed once for all aspects of a text. For aspect-bert with a checkpoint, the default is the layer of an"
         " aspect-bert checkpoint, or the last layer",
         kind=int,
@@ -216,8 +216,8 @@ class TrainingOptions:
         "initial weights for aspects in qacg-bert and aspect-bert if the checkpoint has no aspects. names: the vector"
         " of an aspect is the average hidden state of its name. In qacg-bert, the context projections are then copies"
         " of the query and key projections, context scores get the bias -log(number of keys), and beta and gamma are"
-        " 0.9. Default: names with a checkpoint, --context-standalone and --protocol dev, for qacg-bert only if"
-        " --context-projection is hidden; otherwise random",
+        " 0.9. Default: names with a checkpoint, context_standalone and protocol=dev, for qacg-bert only if"
+        " context_projection is hidden; otherwise random",
         *STARTS,
         kind=str,
     )
@@ -232,14 +232,14 @@ class TrainingOptions:
     )
     bf16: bool | None = _machine(
         None,
-        "bfloat16 autocast; weights and moments stay float32 (default: on with a checkpoint on a CPU with bfloat16"
-        " instructions, otherwise off)",
+        "bfloat16 autocast. Weights and moments stay float32. Default: on with a checkpoint on a CPU with bfloat16"
+        " instructions, otherwise off",
         kind=bool,
     )
     threads: int | None = _machine(
         None,
-        "number of CPU threads; more than 1 is faster for larger models only; 0: torch's default, at most the CPU quota"
-        " of the container",
+        "number of CPU threads; 0: torch's default. More than 1 is faster for larger models only; 0 is at most the CPU"
+        " quota of the container",
         kind=int,
     )
     fsdp: bool = _machine(False, "under torchrun, shard weights, gradients and moments over the processes (FSDP2)")
@@ -288,9 +288,7 @@ class TrainingOptions:
                 f" {getattr(self, given[0])}. Omit {given[0]}."
             )
         if self.cased and self.tokenizer is None:
-            raise InputError(
-                "cased: expected a vocab.txt as --tokenizer, got no tokenizer. Omit cased, or set --tokenizer."
-            )
+            raise InputError("cased: expected a vocab.txt as tokenizer, got none. Omit cased, or set tokenizer.")
         if self.schedule == "steady" and self.protocol == "released":
             raise InputError(
                 "schedule: expected 'linear' or none for the protocol 'released', got 'steady'. Omit schedule."

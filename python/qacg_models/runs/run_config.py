@@ -1,4 +1,4 @@
-"""Run files, YAML or JSON: the options that --config reads, and run.yaml, which a run writes to its output folder."""
+"""Options of a run from --config (YAML or JSON) and --set, and run.yaml, which a run writes to its output folder."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -8,7 +8,9 @@ from pathlib import Path
 from qacg_models.data import DataOptions
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.recipes import describe_default
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.option_fields import format_value
 from qacg_models.utils.plain_text import lone_surrogate, read_text
 
 RUN_NAME = "run.yaml"
@@ -35,13 +37,30 @@ def read_run_file(path: Path | str) -> dict[str, object]:
         raise InputError(f"{path}: cannot be read as YAML or JSON ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected option names with values, got a {type(content).__name__}.")
+    return checked_options(content, path)
+
+
+def checked_options(content: dict, source: Path | str, names: Sequence[str] | None = None) -> dict[str, object]:
+    """Returns options with values of the type in `option_types`; options with the value None are left out.
+
+    Args:
+        content: values by name.
+        source: the file or flag that has the options, for errors.
+        names: the options that are allowed; None: all.
+
+    Raises:
+        InputError: an option is unknown, or has a value of another type or with a lone surrogate.
+    """
     kinds = option_types()
+    known = list(kinds) if names is None else names
     for name, value in content.items():
-        if not isinstance(name, str) or name not in kinds:
-            raise InputError(f"{path}: unknown option {name!r}. Available: {', '.join(kinds)}.")
-        if value is not None:
-            content[name] = _typed(path, name, value, kinds[name])
-    return {name: value for name, value in content.items() if value is not None}
+        if name not in known:
+            raise InputError(f"{source}: unknown option {name!r}. Available: {', '.join(known)}.")
+        if value == "":
+            raise InputError(
+                f"{source}: {name}: expected a value, got none. {describe_options().get(name, '')}".strip()
+            )
+    return {name: _typed(source, name, value, kinds[name]) for name, value in content.items() if value is not None}
 
 
 def write_run_file(
@@ -82,11 +101,23 @@ def option_types() -> dict[str, type]:
     return kinds
 
 
-def _typed(path: Path, name: str, value: object, kind: type) -> object:
+def describe_options() -> dict[str, str]:
+    """Returns the meaning, values and default of every option that reads data or trains, by name."""
+    found = {}
+    for field in (*fields(DataOptions), *fields(TrainingOptions)):
+        choices, default = field.metadata["choices"], field.default
+        values = f" Values: {', '.join(choices)}." if choices else ""
+        known = describe_default(field.name) if default is None else format_value(default)
+        text = field.metadata["help"]
+        found[field.name] = f"{text[0].upper()}{text[1:]}.{values}" + (f" Default: {known}." if known else "")
+    return found
+
+
+def _typed(source: Path | str, name: str, value: object, kind: type) -> object:
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and (half := lone_surrogate(text)):
             raise InputError(
-                f"{path}: {name}: expected text that UTF-8 can encode, got {half}, half of a character. Remove it."
+                f"{source}: {name}: expected text that UTF-8 can encode, got {half}, half of a character. Remove it."
             )
     # YAML reads 2e-5 as a text, because it has no decimal point.
     if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
@@ -99,8 +130,8 @@ def _typed(path: Path, name: str, value: object, kind: type) -> object:
             return [str(item) for item in value]
         wrong = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
         if wrong:
-            raise InputError(f"{path}: seeds: expected integers, got {wrong[0]!r}.")
+            raise InputError(f"{source}: seeds: expected integers, got {wrong[0]!r}.")
         return value
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InputError(f"{path}: {name}: expected a value of type {kind.__name__}, got {value!r}.")
+        raise InputError(f"{source}: {name}: expected a value of type {kind.__name__}, got {value!r}.")
     return value

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from qacg_models.configs.field_checks import check_count
 from qacg_models.errors import InputError
 from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.clusters import cluster_nouns
 from qacg_models.suggestion.words import Words, tokens
+from qacg_models.utils.field_checks import check_count
 
 LEAST_SENTENCES = 20  # minimum number of sentences from which aspects are proposed
 LEAST_SHARE = 300  # a noun must occur in at least 1/300 of the sentences (rounded down)
@@ -53,7 +53,7 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
     if len(sentences) < LEAST_SENTENCES:
         raise InputError(
             f"input: expected at least {LEAST_SENTENCES} sentences to propose aspects, got {len(sentences)}. Add"
-            " texts, or define aspects with --keep NAME=WORD,WORD."
+            " texts, or define aspects with --aspects NAME=WORD,WORD."
         )
     words = Words.of(sentences)
     least = max(LEAST_COUNT, len(sentences) // LEAST_SHARE)
@@ -61,7 +61,7 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
     if not nouns:
         raise InputError(
             f"input: expected an English or German noun that occurs in at least {least} sentences, got none. Define"
-            " aspects with --keep NAME=WORD,WORD."
+            " aspects with --aspects NAME=WORD,WORD."
         )
     clusters = cluster_nouns(words, nouns, least, ASPECTS if count is None else count, fill=count is not None)
     found = [_proposal(words, cluster) for cluster in clusters]
@@ -86,7 +86,7 @@ def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Seque
     for given in names:
         name, equals, listed = (part.strip() for part in given.partition("="))
         if name in chosen or not name:
-            raise InputError(f"keep: expected NAME or NAME=WORD,WORD, each NAME once, got {given!r}")
+            raise InputError(f"aspects: expected NAME or NAME=WORD,WORD, each NAME once, got {given!r}")
         if not equals and name in proposed:
             chosen[name] = proposed[name]
             continue
@@ -96,8 +96,8 @@ def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Seque
         found = {word for here in chosen[name].found for word in here}
         if missing := [word for word in own if word not in found]:
             raise InputError(
-                f"keep: expected a proposed aspect or a word of the sentences, got {missing[0]!r}; pass other words as"
-                f" {name}=WORD,WORD, or {name}= to give this aspect random rows only"
+                f"aspects: expected a proposed aspect or a word of the sentences, got {missing[0]!r}; pass other words"
+                f" as {name}=WORD,WORD, or {name}= to give this aspect random rows only"
             )
     return list(chosen.values())
 

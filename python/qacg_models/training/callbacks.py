@@ -141,7 +141,7 @@ class CollapseWarning(TrainerCallback):
             with pause_bars():
                 self.say(
                     f"collapse at step {state.global_step}: {label!r} is predicted for every row of {self.split}. This"
-                    " can be temporary; if it lasts, lower --learning-rate or increase --balance"
+                    " can be temporary; if it lasts, lower learning_rate or increase balance"
                 )
         self.collapsed = collapsed
 

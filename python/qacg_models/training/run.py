@@ -289,7 +289,7 @@ def _out_of_memory(options: TrainingOptions) -> str:
     same = "" if rows % 2 else ", which computes the same steps"
     return (
         f"batch_size: {rows} rows in each of {world_size()} processes do not fit into memory. Use --batch-size"
-        f" {rows // 2} --gradient-accumulation {2 * options.gradient_accumulation}{same}."
+        f" {rows // 2} --set gradient_accumulation={2 * options.gradient_accumulation}{same}."
     )
 
 

@@ -3,16 +3,14 @@
 import argparse
 from pathlib import Path
 
-from qacg_models.cli.flags import TRAINING_FIELDS, add_confidence_flag, add_flags, selected_fields
-from qacg_models.data.options import DataOptions
+from qacg_models.cli.flags import add_confidence_flag, add_set_flag, add_table_flags, given_data_options
 from qacg_models.errors import InputError
 
 USES_MODELS = True
 HELP = "write a page with signed attention maps, lambda (the gate of the quasi-attention) and token scores of sentences"
 DESCRIPTION = (
-    "Writes one HTML file that needs no network. The numbers of its tables are beside it, as JSON. Aspects of the same"
-    " sentence are shown side by side. Options of --data that are not given have the"
-    " values of the model's training, not the defaults printed below (those of qacg train). Requires a QACG-BERT."
+    "Writes one HTML file that needs no network. The numbers of its tables are beside it, as JSON."
+    " Aspects of the same sentence are shown side by side. Requires a QACG-BERT."
 )
 
 
@@ -36,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of the page; an earlier page is replaced (default: %(default)s)",
     )
     add_confidence_flag(parser)
-    add_flags(parser, DataOptions, leave_out=TRAINING_FIELDS)
+    add_set_flag(parser, "an option for reading --data that has no flag, such as wide=false")
+    add_table_flags(parser, of_model=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -83,7 +82,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _rows(arguments: argparse.Namespace, trained) -> list:
     from qacg_models.data import check_contexts, load_file
 
-    options = trained.data_options.overridden(selected_fields(vars(arguments), DataOptions))
+    options = trained.data_options.overridden(given_data_options(arguments))
     rows: dict[int, list] = {}
     for row in load_file(arguments.data, trained.task, options):
         rows.setdefault(row.line, []).append(row)

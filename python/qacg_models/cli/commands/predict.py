@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.cli.flags import (
+    AS_IN_TRAINING,
     add_confidence_flag,
     add_model_flags,
+    add_text_flags,
     check_machine_flags,
     check_range,
     print_machine_line,
+    resolve_text_flags,
 )
-from qacg_models.cli.interruption import with_resume
-from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
+from qacg_models.cli.process import with_resume
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import clipped, counted
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from qacg_models.inference.bulk_prediction import BulkPrediction
 
 USES_MODELS = True
-COLUMNS = ("all", "none")
+WINDOW = 1024  # texts that are predicted and written at a time
 HELP = "predict labels and probabilities of aspects, for texts or a file of texts"
 DESCRIPTION = (
     "Predicts every aspect of every text, or the given aspects. A file is read whole, and rows that cannot be used are "
@@ -46,45 +48,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", nargs="+", metavar="TEXT", help="texts")
     source.add_argument("--input", type=Path, metavar="FILE", help="file of texts; - for standard input")
-    asked = parser.add_argument_group("aspects and targets")
-    asked.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects to predict (default: all)")
-    asked.add_argument(
-        "--targets", nargs="+", metavar="NAME", help="targets to predict (default: the targets that occur in the text)"
+    parser.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects to predict (default: all)")
+    parser.add_argument(
+        "--targets", nargs="+", metavar="NAME", help="targets to predict (default: those that occur in the text)"
     )
-    asked.add_argument(
+    parser.add_argument(
         "--by",
         default="text",
         choices=("text", "sentence", "document"),
-        help="unit of a prediction: text, truncated to the maximum length of the model; sentence, each sentence of the "
-        "text; or document, one prediction from all sentences of the text (default: %(default)s)",
+        help="one prediction for a text, truncated to the model's maximum length; for each sentence; or for a document,"
+        " from all of its sentences (default: %(default)s)",
     )
-    file = parser.add_argument_group("input file")
-    add_text_flags(file, "that of training")
-    file.add_argument(
-        "--aspect-column", metavar="NAME", help="column with the aspect of each row; no other aspect is predicted"
-    )
-    file.add_argument(
-        "--target-column", metavar="NAME", help="column with the target of each row; no other target is predicted"
-    )
-    file.add_argument("--id-column", metavar="NAME", help="column with an id, which is copied to the output")
+    note = f"{AS_IN_TRAINING} With --aspect-column or --target-column, only that of the row is predicted."
+    add_text_flags(parser, ("aspect_column", "target_column", "id_column"), note)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output",
         type=Path,
         metavar="FILE",
         help="file to write, .csv or .jsonl (default: print a table for --text, JSONL for --input)",
-    )
-    output.add_argument(
-        "--escape-formulas",
-        action="store_true",
-        help="put an apostrophe before cells of a .csv that a spreadsheet would run as formulas (= + - @) (default: "
-        "write texts unchanged)",
-    )
-    output.add_argument(
-        "--columns",
-        choices=COLUMNS,
-        help="columns of the input (CSV, TSV, Excel or Parquet) that are written after the predictions; all: those "
-        "that are not read as text, aspect, target or id (default: all; for other formats none)",
     )
     add_confidence_flag(output)
     output.add_argument(
@@ -96,15 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--resume", action="store_true", help="continue an unfinished run")
     output.add_argument("--overwrite", action="store_true", help="replace an existing output or unfinished run")
-    machine = parser.add_argument_group("machine")
-    machine.add_argument(
-        "--window",
-        type=int,
-        default=1024,
-        metavar="N",
-        help="number of texts that are predicted and written at a time (default: %(default)s)",
-    )
-    add_model_flags(machine)
+    add_model_flags(parser.add_argument_group("machine"))
+    parser.set_defaults(columns=None, window=WINDOW, escape_formulas=False)
 
 
 def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
@@ -235,7 +210,7 @@ def _columns(arguments: argparse.Namespace) -> Columns:
 
 
 def _print(bulk: BulkPrediction, requests: Sequence[Request], skipped: RowProblems) -> None:
-    from qacg_models.cli.standard_output import write_out
+    from qacg_models.cli.process import write_out
 
     uncertain = total = 0
     for line in bulk.stream(requests):

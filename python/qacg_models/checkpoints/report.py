@@ -18,8 +18,8 @@ class Report:
         loaded: tensors with values from the source, reshaped tensors and added biases included.
         missing: tensors of the model without values from the source: the source lacks them, or has another size.
         unexpected: names in the source of tensors that the model does not have.
-        unused: names in the source of tensors that the model does not require. They are optimizer state, buffers that
-            are computed from the sizes, a pooler or its gate.
+        unused: names in the source of tensors that the model does not require: buffers that are computed from the
+            sizes, a pooler or its gate.
         reshaped: a note of the change for each tensor whose shape or values differ from the source, and for each zero
             bias that was added or dropped.
         notes: other decisions, one sentence each.
@@ -49,11 +49,8 @@ class Report:
             f"{self.source} ({self.layout}) for {self.model}",
             f"loaded      {len(self.loaded)} of {total} tensors",
         ]
-        for title, names in (
-            ("missing", self.missing),
-            ("unexpected", self.unexpected),
-            ("unused", self.unused),
-        ):
+        for title in ("missing", "unexpected", "unused"):
+            names = getattr(self, title)
             lines += _section(title, collapse(names), len(names))
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.reshaped.items():
@@ -74,16 +71,19 @@ def collapse(names: Iterable[str]) -> list[str]:
         match = _NUMBER.search(name)
         pattern = name[: match.start()] + "{}" + name[match.end() :] if match else name
         numbers.setdefault(pattern, []).extend([int(match[0])] if match else [])
-    return [pattern.replace("{}", _ranges(found)) if found else pattern for pattern, found in numbers.items()]
+    return [pattern.replace("{}", _range(sorted(found))) if found else pattern for pattern, found in numbers.items()]
 
 
-def _ranges(numbers: list[int]) -> str:
-    """Formats numbers as `3`, `{0-11}` or `{0-2,5}`."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    parts = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
-    return parts[0] if len(numbers) == 1 else "{" + ",".join(parts) + "}"
+def _range(numbers: list[int]) -> str:
+    """Formats sorted numbers as `3`, `{0-11}` or `{0,2,5}`."""
+    if len(numbers) == 1:
+        return str(numbers[0])
+    first, last = numbers[0], numbers[-1]
+    whole = len(numbers) == last - first + 1
+    return "{" + (f"{first}-{last}" if whole else ",".join(map(str, numbers))) + "}"
+
+
+def some(names: list[str]) -> str:
+    """Returns the first three names, and the number of the others, as text."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")

@@ -1,14 +1,42 @@
-"""Checks of single configuration fields and arguments. Errors have the form `field: expected X, got Y`."""
+"""Checks of arguments and configuration fields, and the largest allowed sizes. This module does not import torch.
 
-from collections.abc import Mapping
+Errors have the form `field: expected X, got Y`.
+"""
+
 from numbers import Integral
+from types import MappingProxyType
 from typing import Any
 
-import torch
-
-from qacg_kernels.call.validation import finite_number
-from qacg_models.configs.limits import MOST, limit
 from qacg_models.errors import InputError
+
+# By field of a configuration: the largest allowed value, and published values, which the error prints. The limits are
+# above usual sizes. They catch typos before memory of that size is allocated.
+MOST = MappingProxyType(
+    {
+        "vocab_size": (10_000_000, "XLM-V has 901,629"),
+        "hidden_size": (65_536, "BERT-large has 1,024"),
+        "num_hidden_layers": (1_000, "BERT-large has 24"),
+        "num_attention_heads": (1_024, "BERT-large has 16"),
+        "intermediate_size": (1_048_576, "usual: 4 * hidden_size; BERT-large has 4,096"),
+        "max_position_embeddings": (1_048_576, "BERT has 512"),
+        "type_vocab_size": (65_536, "BERT has 2"),
+        "num_labels": (1_000_000, "sentiment has 2 to 5"),
+        "contexts": (65_536, "SentiHood has 8"),
+        "inter_layers": (1_000, "published: 1 to 3"),
+        "heads": (1_024, "published: 8"),
+        "ff_size": (1_048_576, "published: 2,048"),
+        "conv_channels": (65_536, "published: 1,024"),
+        "num_question_types": (1_000_000, "published: 6"),
+    }
+)
+SEED = 2**32 - 1  # the largest seed of NumPy's generator, which transformers seeds too
+_LARGEST_FLOAT32 = (2 - 2**-23) * 2.0**127
+
+
+def limit(field: str) -> str:
+    """Returns the limit of a field of MOST as text for messages, such as `1,000 (BERT-large has 24)`."""
+    most, usual = MOST[field]
+    return f"{most:,} ({usual})"
 
 
 def check_is_integer(name: str, value: object) -> None:
@@ -51,7 +79,8 @@ def check_number(field: str, value: object, at_least: float | None = None) -> No
     """Raises TypeError unless `value` is a number, and ValueError unless it is finite and at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{field}: expected a number, got {value!r}")
-    finite_number(field, value)
+    if not abs(value) <= _LARGEST_FLOAT32:
+        raise ValueError(f"{field}: expected a finite number, got {value}")
     if at_least is not None and value < at_least:
         raise ValueError(f"{field}: expected at least {at_least:g}, got {value}")
 
@@ -68,13 +97,3 @@ def check_dropout(field: str, value: Any) -> None:
     check_number(field, value)
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"{field}: expected a probability in [0, 1], got {value}")
-
-
-def check_dtypes(fields: Mapping[str, object], path: str = "") -> None:
-    """Raises ValueError unless `dtype` and `torch_dtype` are missing, None, or a floating-point dtype or its name."""
-    for field in ("dtype", "torch_dtype"):
-        value = fields.get(field)
-        named = getattr(torch, value, None) if isinstance(value, str) else value
-        if value is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
-            expected = "expected a floating-point dtype of torch, such as 'float32'"
-            raise ValueError(f"{path}{field}: {expected}, got {value!r}")

@@ -1,17 +1,15 @@
-"""Base configuration of the encoders: the fields of BERT, labels, and checks of these fields."""
+"""The fields that all encoders share, and the checks that every configuration of this package runs."""
 
 import difflib
 import inspect
-from collections.abc import Iterable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
-from typing_extensions import TypedDict, Unpack
 
 from qacg_kernels.call.validation import check_choice, check_flag
-from qacg_models.configs.field_checks import check_dtypes, check_integer, check_number, check_probability, check_size
+from qacg_models.utils.field_checks import check_integer, check_number, check_probability, check_size
 
 POOLERS = ("cls", "attention")
 LAYER_NORM_INITIALIZERS = ("identity", "normal")
@@ -26,18 +24,15 @@ _POSITIVE_INTEGERS = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-_PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
-
-# Fields of transformers configurations that are accepted in addition to those of the class.
+# Fields of transformers configurations that are accepted in addition to those of the class, declared or not.
 _COMMON = {
     *inspect.signature(PreTrainedConfig.__init__).parameters,
-    *("num_labels", "output_attentions", "attn_implementation", "experts_implementation", "torch_dtype"),
-    *("name_or_path", "_name_or_path", "_commit_hash"),
-    *("transformers_version", "auto_map", "custom_pipelines", "quantization_config", "tokenizer_class"),
+    *vars(PreTrainedConfig()),
+    *("model_type", "num_labels", "output_attentions", "attn_implementation", "experts_implementation", "torch_dtype"),
+    *("name_or_path", "auto_map", "custom_pipelines", "quantization_config", "tokenizer_class"),
     *("tie_word_embeddings", "use_cache", "finetuning_task", "task_specific_params", "prefix", "output_past"),
     *("bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id"),
 } - {"self", "kwargs"}
-
 # Fields of published BERT configurations that would change the computation, with their only supported value.
 _FIXED = {
     "position_embedding_type": "absolute",
@@ -55,56 +50,44 @@ _OTHER_POOLER_FIELDS = {
 }
 
 
-ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
+class CheckedConfig(PreTrainedConfig):
+    """Base of all configurations of this package, which compare by all fields and raise TypeError for unknown ones."""
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        # Transformers makes every configuration a dataclass, whose generated __eq__ compares the fields of
+        # PreTrainedConfig only: two encoders of different sizes would be equal.
+        cls.__eq__ = CheckedConfig.__eq__
+
+    def __init__(self, **kwargs: Any):
+        _check_known(kwargs, self)
+        _complete_labels(kwargs)
+        check_dtypes(kwargs)
+        super().__init__(**kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and _contents(self) == _contents(other)
+
+    __hash__ = None  # type: ignore[assignment]  # fields may change
+
+    def check(self) -> None:
+        """Raises ValueError unless id2label, label2id and problem_type are valid and agree."""
+        if self.problem_type is not None:
+            check_choice("problem_type", self.problem_type, PROBLEM_TYPES)
+        ids = sorted(self.id2label)
+        if ids != list(range(len(ids))) or not ids:
+            raise ValueError(f"id2label: expected the ids 0, 1, ... without a gap, got {ids}")
+        for name, i in (self.label2id or {}).items():
+            if self.id2label.get(i) != name:
+                raise ValueError(f"label2id: expected {self.id2label.get(i)!r} for {i} as in id2label, got {name!r}")
+        if self.problem_type == "single_label_classification" and self.num_labels == 1:
+            raise ValueError(
+                "problem_type: expected 'regression' for num_labels = 1, "
+                "got 'single_label_classification', which requires at least 2 labels"
+            )
 
 
-class CommonFields(TypedDict, total=False):
-    """Optional fields of every transformers configuration, for the signatures of subclasses."""
-
-    architectures: list[str] | None
-    attn_implementation: str | dict[str, str] | None
-    dtype: str | torch.dtype | None
-    id2label: dict[int, str] | dict[str, str] | None
-    label2id: dict[str, int] | dict[str, str] | None
-    model_type: str
-    name_or_path: str
-    num_labels: int
-    output_attentions: bool
-    output_hidden_states: bool
-    problem_type: ProblemType | None
-    return_dict: bool
-    transformers_version: str | None
-
-
-class PublishedFields(CommonFields, total=False):
-    """The fields that type checkers accept as `**kwargs` of `EncoderConfig`."""
-
-    full_pooler: bool | None  # the published form of `pooler`
-
-
-class EncoderFields(PublishedFields, total=False):
-    """The fields of `EncoderConfig`, for the signatures of subclasses."""
-
-    vocab_size: int
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    intermediate_size: int
-    hidden_act: str
-    hidden_dropout_prob: float
-    attention_probs_dropout_prob: float
-    classifier_dropout: float | None
-    max_position_embeddings: int
-    type_vocab_size: int
-    initializer_range: float
-    layer_norm_initializer: str
-    layer_norm_eps: float
-    pad_token_id: int | None
-    pooler: str | None
-    unpad: bool
-
-
-class EncoderConfig(PreTrainedConfig):
+class EncoderConfig(CheckedConfig):
     """Base configuration of the encoders: the fields of BERT, with their published names.
 
     The class reads configuration files of this package, of transformers' BERT and of the TensorFlow release. Unlike
@@ -142,12 +125,6 @@ class EncoderConfig(PreTrainedConfig):
     # Other model types whose configuration files have the same fields.
     reads: ClassVar[tuple[str, ...]] = ("bert",)
 
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        # Transformers makes every configuration a dataclass, whose generated __eq__ compares the fields of
-        # PreTrainedConfig only: two encoders of different sizes would be equal.
-        cls.__eq__ = EncoderConfig.__eq__
-
     def __init__(
         self,
         *,
@@ -168,7 +145,7 @@ class EncoderConfig(PreTrainedConfig):
         pad_token_id: int | None = 0,
         pooler: str | None = None,
         unpad: bool = False,
-        **kwargs: Unpack[PublishedFields],
+        **kwargs: Any,
     ):
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
@@ -186,20 +163,12 @@ class EncoderConfig(PreTrainedConfig):
         self.layer_norm_eps = layer_norm_eps
         self.pooler = _pooler(pooler, kwargs.pop("full_pooler", None))
         self.unpad = unpad
-        rest: dict[str, Any] = dict(kwargs)
-        self._remove_fixed_fields(rest)
-        complete_labels(rest)
-        check_dtypes(rest)
-        super().__init__(**rest)
+        self._remove_fixed_fields(kwargs)
+        super().__init__(**kwargs)
         self.pad_token_id = pad_token_id  # after super().__init__, which would raise an error with another message
         if self.label2id is None:  # type: ignore[has-type]  # declared in transformers
             self.label2id = {name: i for i, name in self.id2label.items()}
         self.check()
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and contents(self) == contents(other)
-
-    __hash__ = None  # type: ignore[assignment]  # fields may change
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
@@ -222,12 +191,11 @@ class EncoderConfig(PreTrainedConfig):
             config_dict = {name: value for name, value in config_dict.items() if name not in dropped}
         return super().from_dict(config_dict, **kwargs)
 
-    def _remove_fixed_fields(self, given: dict[str, object]) -> None:
+    def _remove_fixed_fields(self, given: dict[str, Any]) -> None:
         """Removes from `given` the model type, and the fields in _FIXED and _OTHER_POOLER_FIELDS.
 
         Raises:
             ValueError: a field differs from its value in _FIXED, or the model type is that of another model.
-            TypeError: a field is unknown.
         """
         kind = given.pop("model_type", self.model_type)
         if kind not in (self.model_type, *self.reads):
@@ -239,10 +207,6 @@ class EncoderConfig(PreTrainedConfig):
                 raise ValueError(f"{field}: expected {only!r}, got {value!r}. No other value is supported.")
         for field in _OTHER_POOLER_FIELDS & given.keys():
             del given[field]
-        own = {*vars(self), "pad_token_id", "num_labels", "id2label", "label2id", "problem_type"}
-        for field in given:
-            if field not in _COMMON:
-                raise unknown_field(field, type(self), own)
 
     @property
     def least_weights(self) -> int:
@@ -260,11 +224,10 @@ class EncoderConfig(PreTrainedConfig):
                 f"hidden_size: expected a multiple of num_attention_heads = {self.num_attention_heads}, "
                 f"got {self.hidden_size}"
             )
-        for field in _PROBABILITIES:
-            value = getattr(self, field)
-            if field == "classifier_dropout" and value is None:
-                continue
-            check_probability(field, value)
+        check_probability("hidden_dropout_prob", self.hidden_dropout_prob)
+        check_probability("attention_probs_dropout_prob", self.attention_probs_dropout_prob)
+        if self.classifier_dropout is not None:
+            check_probability("classifier_dropout", self.classifier_dropout)
         check_number("initializer_range", self.initializer_range, at_least=0.0)
         check_number("layer_norm_eps", self.layer_norm_eps, at_least=0.0)
         if self.pad_token_id is not None:
@@ -277,19 +240,7 @@ class EncoderConfig(PreTrainedConfig):
         check_choice("pooler", self.pooler, POOLERS)
         check_flag("unpad", self.unpad)
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
-        check_labels(self)
-
-
-def contents(config: PreTrainedConfig) -> dict[str, object]:
-    """Returns the public fields by name. Private fields, such as the path of the loaded file, are left out."""
-    return {name: value for name, value in config.to_dict().items() if not name.startswith("_")}
-
-
-def unknown_field(field: str, config_class: type, known: Iterable[str]) -> TypeError:
-    """Returns the error for a field that a configuration class does not have, with the most similar known field."""
-    close = difflib.get_close_matches(field, known, n=1)
-    hint = f". Did you mean {close[0]!r}?" if close else ""
-    return TypeError(f"{field}: expected a field of {config_class.__name__}, got an unknown name{hint}")
+        super().check()
 
 
 def _pooler(pooler: str | None, full_pooler: object) -> str:
@@ -306,24 +257,34 @@ def _pooler(pooler: str | None, full_pooler: object) -> str:
     return meant
 
 
-def check_labels(config: PreTrainedConfig) -> None:
-    """Raises ValueError unless id2label, label2id and problem_type of a configuration are valid and agree."""
-    if config.problem_type is not None:
-        check_choice("problem_type", config.problem_type, PROBLEM_TYPES)
-    ids = sorted(config.id2label)
-    if ids != list(range(len(ids))) or not ids:
-        raise ValueError(f"id2label: expected the ids 0, 1, ... without a gap, got {ids}")
-    for name, i in (config.label2id or {}).items():
-        if config.id2label.get(i) != name:
-            raise ValueError(f"label2id: expected {config.id2label.get(i)!r} for {i} as in id2label, got {name!r}")
-    if config.problem_type == "single_label_classification" and config.num_labels == 1:
-        raise ValueError(
-            "problem_type: expected 'regression' for num_labels = 1, "
-            "got 'single_label_classification', which requires at least 2 labels"
-        )
+def _contents(config: PreTrainedConfig) -> dict[str, Any]:
+    """Returns the public fields by name. Private fields, such as the path of the loaded file, are left out."""
+    found = {name: value for name, value in config.to_dict().items() if not name.startswith("_")}
+    encoder = getattr(config, "encoder", None)
+    return found | {"encoder": _contents(encoder)} if isinstance(encoder, PreTrainedConfig) else found
 
 
-def complete_labels(given: dict[str, Any]) -> None:
+def _check_known(given: dict[str, Any], config: PreTrainedConfig) -> None:
+    """Raises TypeError for a field that a configuration does not have, with the most similar field in the message."""
+    for field in given:
+        if field not in _COMMON and not field.startswith("_"):
+            own = {name for name in vars(config) if not name.startswith("_")}
+            close = difflib.get_close_matches(field, own | {"num_labels", "id2label", "label2id", "problem_type"}, n=1)
+            hint = f". Did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"{field}: expected a field of {type(config).__name__}, got an unknown name{hint}")
+
+
+def check_dtypes(fields: dict[str, Any], path: str = "") -> None:
+    """Raises ValueError unless `dtype` and `torch_dtype` are missing, None, or a floating-point dtype or its name."""
+    for field in ("dtype", "torch_dtype"):
+        value = fields.get(field)
+        named = getattr(torch, value, None) if isinstance(value, str) else value
+        if value is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
+            expected = "expected a floating-point dtype of torch, such as 'float32'"
+            raise ValueError(f"{path}{field}: {expected}, got {value!r}")
+
+
+def _complete_labels(given: dict[str, Any]) -> None:
     """Checks the fields id2label, label2id and num_labels before transformers reads them.
 
     If id2label is missing, it is added from label2id, because transformers ignores label2id without id2label.
