@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qacg_models.attribution.relevance import layerwise_relevance
-from qacg_models.attribution.sensitivity import token_sensitivity
+from qacg_models.attribution import layerwise_relevance, token_sensitivity
 from qacg_models.data import Example
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.reporting.attention_maps import padded_inputs
