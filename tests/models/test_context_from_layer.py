@@ -15,7 +15,7 @@ from qacg_models import (
     QACGBertConfig,
     QACGBertForSequenceClassification,
 )
-from qacg_models.attribution.relevance import layerwise_relevance
+from qacg_models.attribution import layerwise_relevance
 from qacg_models.context_fold import fold_context
 from qacg_models.data import load_data
 from qacg_models.data.collators import PackingCollator, PaddingCollator, slice_batch
