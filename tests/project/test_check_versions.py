@@ -11,7 +11,6 @@ from qacg_models.cli import program
 def test_commands_are_accepted_by_the_program(monkeypatch):
     """Each subcommand but `demo`, which trains for minutes, with flags that the program accepts."""
     run = []
-    monkeypatch.setattr(program, "check_dependencies", lambda: None)
     monkeypatch.setattr(program, "load_libraries", lambda: None)
     for name, command in program.COMMANDS.items():
         monkeypatch.setattr(command, "run", lambda arguments, name=name: run.append(name) or 0)

@@ -1,17 +1,12 @@
 """The program `qacg`, and these tests, without packages that they require."""
 
-import importlib.util
 import re
-import shlex
 
-import check_versions
 import optional_packages
-import pytest
 from processes import ROOT, SUPPORT, run_python
-from qacg_models.cli import process, program
+from qacg_models.cli import program
 
 IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml", "lazy-loader": "lazy_loader"}
-COMMANDS = [*(command for command in check_versions.COMMANDS if command != "info"), "demo"]
 
 
 def listed(file, name):
@@ -19,10 +14,6 @@ def listed(file, name):
     requirements = re.search(rf"^ *{name} ?= ?\[(.*?)\],?$", (ROOT / file).read_text(), re.MULTILINE | re.DOTALL)[1]
     packages = re.findall(r'"([a-z0-9-]+)', requirements)
     return [IMPORTED_AS.get(package, package) for package in packages if package != "qacg-kernels"]
-
-
-def test_dependencies_are_those_of_setup():
-    assert list(process.DEPENDENCIES) == listed("python/setup.py", "install_requires")
 
 
 def test_optional_packages_cover_dependencies_and_extras():
@@ -33,19 +24,14 @@ def test_optional_packages_cover_dependencies_and_extras():
     assert required - programs <= optional_packages.OPTIONAL
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_command_without_dependencies_prints_one_line(command, monkeypatch, capsys):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("tqdm", "yaml") else object())
-    assert program.main(shlex.split(command)) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"qacg {command.split()[0]}: dependencies of qacg-models are not installed: tqdm, yaml.")
-    assert "`pip install . ./python`" in line
+def test_command_without_a_dependency_prints_one_line(monkeypatch, capsys):
+    def run(arguments):
+        raise ModuleNotFoundError("No module named 'tqdm'", name="tqdm")
 
-
-def test_info_without_dependencies_runs(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(program.info, "run", lambda arguments: 0)
-    assert program.main(["info"]) == 0
+    monkeypatch.setattr(program.table, "run", run)
+    assert program.main(["table", "rows"]) == 2
+    expected = "qacg table: tqdm is not installed. Install it with `pip install qacg-models`.\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_pytest_skips_what_requires_a_missing_package(tmp_path):
