@@ -53,7 +53,6 @@ COMMANDS = (
     "predict mine --input new.csv --text-column review --output answers.csv",
     "evaluate mine --data reviews.csv --split dev --report report",
     "analyze mine --text 'the bill was a shock' --aspects food price --output page",
-    "export mine --to torch-export --output model.pt2",
     "export mine --to onnx --output model.onnx",
     "convert mine converted --to huggingface --allow drop-unplaced",
     "table rows",

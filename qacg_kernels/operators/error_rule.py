@@ -15,14 +15,13 @@ dtype's smallest positive number is subtracted from every distance, because resu
 number. Elements whose scale and float64 result are zero (masked out) must be exactly zero.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from qacg_kernels.call.equations import cleared, key_side, reduced
-from qacg_kernels.call.masks import hides
-from qacg_kernels.call.problem import Problem
+from qacg_kernels.call.equations import Maps, cleared, key_side, reduced
+from qacg_kernels.call.problem import Problem, hides
 
 OUTPUT_FACTOR = 2.0
 GRADIENT_FACTOR = 3.0
@@ -169,23 +168,6 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
     )
 
 
-class Maps(Protocol):
-    """The maps of a dense call that `squared_scales` reads, in float64.
-
-    Attributes:
-        softmax: P, (B, H, L, S).
-        sigmoid: G / alpha, (B, H, L, S).
-        gate: lambda, (B, H, L, 1), or (B, H, L, S) for a column gate.
-        query_gate, key_gate: lq and lk; None if the call is given lambda.
-    """
-
-    softmax: Tensor
-    sigmoid: Tensor
-    gate: Tensor
-    query_gate: Tensor | None
-    key_gate: Tensor | None
-
-
 GRADIENTS = ("query", "key", "value", "context_query", "context_key", "lambda")
 GRADIENTS += tuple(
     f"gate.{name}" for name in ("query", "context_query", "key", "context_key", "query_bias", "key_bias")
@@ -196,7 +178,6 @@ GRADIENTS = tuple(f"grad {name}" for name in GRADIENTS)  # the results' names, i
 def squared_scales(
     maps: Maps,
     p: Problem,
-    keep: Tensor | None = None,
     grad_out: Tensor | None = None,
     grad_query_gate: Tensor | None = None,
     grad_key_gate: Tensor | None = None,
@@ -213,7 +194,6 @@ def squared_scales(
     Args:
         maps: the maps of the call, in float64.
         p: the call, in float64.
-        keep: Z, eq. 7, (B, H, L, S); None without dropout.
         grad_out: upstream gradient, (B, H, L, D); None for the results of a forward only.
         grad_query_gate, grad_key_gate: upstream gradients of the query gate and of the key gate; None if absent.
         rows: positions in the whole call of the queries of `p`. A row gate reads the keys at these positions. None if
@@ -243,7 +223,7 @@ def squared_scales(
     softmax2 = softmax.square() * (1 + (1 - 2 * softmax) * scores2 + scores2_of_row)
     quasi2 = quasi.square() * (1 + (1 - maps.sigmoid).square() * context2)
 
-    keep2 = 1.0 if keep is None else keep.square()
+    keep2 = 1.0 if maps.keep is None else maps.keep.square()
     softmax_rows2, quasi_rows2 = (_operand(keep2 * t, smallest) for t in (softmax2, lam2 * quasi2))
     squares = {
         "out": (softmax_rows2 + quasi_rows2) @ value2,

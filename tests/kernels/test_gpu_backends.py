@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import qacg_kernels as qk
 from qacg_kernels.backends import cuda
 from qacg_kernels.backends.cuda import hopper
-from qacg_kernels.backends.protocol import outside_limits
+from qacg_kernels.backends.dispatch import outside_limits
 from qacg_kernels.backends.triton.tile_tables import Choice
 
 CACHES = (cuda.capability, hopper._unsupported_capability)
@@ -149,7 +149,7 @@ def test_driver_older_than_ptx_names_the_remedies(machine, monkeypatch):
 def test_cuda_library_of_other_version_is_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(cuda, "_missing", [])
     monkeypatch.setattr(cuda, "library", lambda name: tmp_path / "_cuda.so")
-    monkeypatch.setattr(cuda, "why_not_loadable", lambda path: None)
+    monkeypatch.setattr(cuda, "why_not_loadable", lambda: None)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.ops, "load_library", lambda path: None)
     monkeypatch.setattr(ctypes, "CDLL", lambda path: ctypes.pythonapi)  # a library without our functions

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from qacg_kernels import GateParameters, attention_maps, quasi_attention, quasi_attention_varlen
-from qacg_kernels.call.equations import visible
-from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS
+from qacg_kernels.call.equations import MINUS_LOG_KEYS, visible
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import MASKS, QUASI_BIASES, Case, make_inputs
 

@@ -13,12 +13,12 @@ from qacg_models import (
     QACGBertConfig,
     QueryAttentionConfig,
 )
-from qacg_models.configs.limits import MOST
 from qacg_models.data import DataOptions
 from qacg_models.errors import CheckpointError, InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.run_config import read_run_file
 from qacg_models.training import model_setup
+from qacg_models.utils.field_checks import MOST
 from safetensors.torch import load_file, save_file
 
 every_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -151,9 +151,6 @@ BAD_FIELDS = {
         "attention_probs_dropout_prob": -0.1
     },
     "ValueError: layer_norm_eps: expected a finite number, got nan": {"layer_norm_eps": float("nan")},
-    "ValueError: layer_norm_eps: expected a number that a float can store, got a larger one": {
-        "layer_norm_eps": 10**400
-    },
     "ValueError: layer_norm_initializer: expected one of 'identity', 'normal', got 'ones'": {
         "layer_norm_initializer": "ones"
     },
@@ -241,8 +238,9 @@ def test_model_of_config_made_invalid_later_raises(case):
         case.model_class(config)
 
 
-@every_model
-def test_from_pretrained_damaged_checkpoint_raises(case, tmp_path):
+@pytest.mark.parametrize("name", ["QACGBertForSequenceClassification", "BertSum"])
+def test_from_pretrained_damaged_checkpoint_raises(name, tmp_path):
+    case = CASES[name]
     model = case.build()
     model.save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
@@ -255,14 +253,10 @@ def test_from_pretrained_damaged_checkpoint_raises(case, tmp_path):
             case.model_class.from_pretrained(tmp_path, **options)
 
     path.write_bytes(whole[:-10])
-    check_load_error(r"model\.safetensors: is truncated after \d+ of \d+ bytes; data are missing for \w+")
-    path.write_bytes(whole[:9])
-    check_load_error(r"model\.safetensors: is damaged")
+    check_load_error(r"model\.safetensors: is damaged or truncated")
     words = next(name for name in state if name.endswith("word_embeddings.weight"))
     save_file({**state, words: state[words][:30].clone()}, path)
-    check_load_error(
-        r"model\.safetensors: .*(word_embeddings\.weight: expected shape \(31|expected 30 as in .*word_emb)"
-    )
+    check_load_error(r"model\.safetensors: .*word_embeddings\.weight: expected shape \(31")
     query = next(name for name in state if name.endswith("layer.1.attention.self.query.weight"))
     save_file({name: tensor for name, tensor in state.items() if name != query}, path)
     check_load_error(rf"model\.safetensors: expected \d+ \w+ tensors of {case.model}, .*without .*self\.query\.weight")
@@ -270,9 +264,7 @@ def test_from_pretrained_damaged_checkpoint_raises(case, tmp_path):
     check_load_error(r"model\.safetensors: .*self\.query\.weight: expected finite values")
     path.write_bytes(whole)
     wide = case.make_config(hidden_size=24)
-    check_load_error(
-        r"model\.safetensors: .*(word_embeddings\.weight: expected|expected 12 as in .*word_emb)", config=wide
-    )
+    check_load_error(r"model\.safetensors: .*word_embeddings\.weight: expected shape", config=wide)
 
 
 HUGE = 1_000_000_000

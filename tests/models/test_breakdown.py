@@ -9,8 +9,8 @@ import pytest
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli import main
 from qacg_models.data import Example
-from qacg_models.metrics.class_scores import class_scores, confusion_matrix
-from qacg_models.reporting.breakdown import ERRORS, Breakdown
+from qacg_models.metrics.metrics import class_scores, confusion_matrix
+from qacg_models.reporting.evaluation import ERRORS, Breakdown
 from sklearn import metrics as oracle
 from table_files import write_table
 from untrained import OWN, write_model

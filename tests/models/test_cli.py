@@ -364,7 +364,7 @@ def test_evaluate_damaged_model_folder_raises(model, small_data, tmp_path, capsy
     evaluate = ["evaluate", tmp_path, "--data", small_data]
     weights = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    fails(capsys, evaluate, "cannot be loaded", "model.safetensors: is truncated")
+    fails(capsys, evaluate, "cannot be loaded", "model.safetensors: is damaged or truncated")
     (tmp_path / "model.safetensors").unlink()
     fails(capsys, evaluate, "got a folder without model.safetensors")
     (tmp_path / "training.json").write_text("{")

@@ -20,7 +20,7 @@ from qacg_models.context_fold import fold_context
 from qacg_models.data import load_data
 from qacg_models.data.collators import PackingCollator, PaddingCollator, slice_batch
 from qacg_models.data.options import DataOptions
-from qacg_models.export.traced import trace
+from qacg_models.export.onnx_file import trace
 from qacg_models.inference.trained_model import load_trained, predict_logits
 from qacg_models.models.bert import BertForSequenceClassification
 from qacg_models.modules.quasi_self_attention import QuasiSelfAttention

@@ -127,7 +127,6 @@ def test_tutorial_predicts_every_aspect_of_every_text(typed):
         "report/index.html",
         "marked.csv",
         "all.csv",
-        "model.pt2",
     ],
 )
 def test_tutorial_writes_file(typed, path):

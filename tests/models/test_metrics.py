@@ -11,9 +11,7 @@ from qacg_models.data import label_shares, load_data
 from qacg_models.data.example import Example
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 from qacg_models.metrics import intervals, judge, judge_for, majority_probabilities
-from qacg_models.metrics.classification import ClassificationJudge
-from qacg_models.metrics.semeval import SemEvalJudge
-from qacg_models.metrics.sentihood import Auc, SentiHoodJudge, SentiHoodMetrics
+from qacg_models.metrics.metrics import Auc, ClassificationJudge, SemEvalJudge, SentiHoodJudge, SentiHoodMetrics
 from sklearn.metrics import f1_score, precision_recall_fscore_support, roc_auc_score
 
 SENTIHOOD_ASPECTS = ("general", "price", "safety", "transit location")

@@ -26,10 +26,17 @@ from qacg_models.data.task import SENTIHOOD
 from qacg_models.data.tokenization import load_tokenizer, tokenizer_from_vocabulary
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.inference.trained_model import load_trained
+from qacg_models.metrics.metrics import wilson_interval
 from qacg_models.reporting import model_page
-from qacg_models.reporting.model_page import RUNTIME_ARCHIVE, Runtime, page_facts, read_runtime, write_model_page
-from qacg_models.reporting.prediction_summary import Summary, read_predictions
-from qacg_models.reporting.tokenizer_facts import tokenizer_facts
+from qacg_models.reporting.model_page import (
+    RUNTIME_ARCHIVE,
+    Runtime,
+    page_facts,
+    read_runtime,
+    tokenizer_facts,
+    write_model_page,
+)
+from qacg_models.reporting.summary import Summary, read_predictions
 from qacg_models.utils.plain_text import escape_formula
 from tokenizers import normalizers
 from untrained import OWN, TEXTS, write_model
@@ -222,20 +229,16 @@ def test_page_summary_equals_the_command(page, browser):
     open_page(browser, page)
     give_file(browser, reviews(60))
     predict(browser)
-    lines = PredictionLines("csv", OWN, False, others=("number", "label (input)"))
+    lines = PredictionLines("csv", OWN, False)
     summary = Summary(OWN.labels, has_absent=True)
     for one in read_predictions(io.StringIO(downloaded(browser)), lines):
         summary.add(one)
-    expected = [
-        [
-            share.label,
-            f"{share.count:,}",
-            f"{100 * share.share:.1f}",
-            f"{100 * share.lower:.1f}–{100 * share.upper:.1f}",
-        ]
-        for counts in summary.counts.values()
-        for share in summary.shares(counts)
-    ]
+    expected = []
+    for counts in summary.counts.values():
+        for label in OWN.labels:
+            lower, upper = wilson_interval(counts[label], counts.total())
+            cells = f"{100 * counts[label] / counts.total():.1f}", f"{100 * lower:.1f}–{100 * upper:.1f}"
+            expected.append([label, f"{counts[label]:,}", *cells])
     cells = "[...row.cells].slice(0, 4).map((one) => one.textContent)"
     assert browser.value(f"[...document.querySelectorAll('#summary tbody tr')].map((row) => {cells})") == expected
     quotes = "[...document.querySelectorAll('#summary blockquote')].map((one) => one.textContent)"

@@ -10,7 +10,7 @@ from model_sizes import SMALL, SMALL_FLAGS
 from qacg_models import training
 from qacg_models.cli import main
 from qacg_models.errors import InputError
-from qacg_models.reporting.result_tables import selection_note
+from qacg_models.reporting.tables import selection_note
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.recipes import RECIPES
 from qacg_models.training.averaging import POWER, WeightAverage

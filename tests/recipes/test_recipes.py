@@ -172,8 +172,7 @@ def test_toy_model_and_format_reject_wrong_input(copy):
 
 def test_missing_line_is_reported_with_its_file(copy, tmp_path):
     shutil.copytree(copy / "python", tmp_path / "python")
-    for name in ("configs/toy_bert.py", "models/toy_bert.py"):
-        (tmp_path / "python" / "qacg_models" / name).unlink()
+    (tmp_path / "python" / "qacg_models" / "models" / "toy_bert.py").unlink()
     table = tmp_path / "python" / "qacg_models" / "models" / "auto.py"
     table.write_text(table.read_text(encoding="utf-8").replace("MODELS = (", "ALL = ("), encoding="utf-8")
     with pytest.raises(LookupError, match=r"model: .*/auto\.py has the line 'MODELS = \(' 0 times, expected once"):

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from qacg_kernels.attention_layers import autocast_enabled
 from qacg_models.attribution.sensitivity import classify, evaluation_mode, one_hot
-from qacg_models.configs.field_checks import check_number
 from qacg_models.models.pretrained import EncoderPreTrainedModel
 from qacg_models.modules.bert_layers import AttentionPooler
 from qacg_models.modules.softmax_attention import merge_heads, split_heads
+from qacg_models.utils.field_checks import check_number
 
 
 def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: float = 1e-7) -> Tensor:

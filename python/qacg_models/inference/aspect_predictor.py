@@ -11,7 +11,6 @@ import numpy as np
 from typing_extensions import Self
 
 from qacg_kernels.call.validation import check_flag
-from qacg_models.configs.field_checks import check_count
 from qacg_models.data import Example
 from qacg_models.data.collators import PackingCollator
 from qacg_models.errors import InputError
@@ -21,6 +20,7 @@ from qacg_models.inference.pieces import BY, combine, pieces
 from qacg_models.inference.trained_model import TrainedModel, load_trained, predict_logits, probabilities_of
 from qacg_models.modules.context_fold import fold_context, has_context_layers
 from qacg_models.utils.devices import cpu_threads
+from qacg_models.utils.field_checks import check_count
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.configs.field_checks import check_count
 from qacg_models.data.arrow_rows import blocks
 from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
 from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.utils.field_checks import check_count
 from qacg_models.utils.output_lock import lock_output, partial_path
 from qacg_models.utils.progress import progress_bar
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qacg_models.configs.field_checks import check_count, check_integer
 from qacg_models.data import DataOptions, Example
 from qacg_models.data.arrow_rows import blocks
 from qacg_models.data.collators import batch_maker, by_length
@@ -26,11 +25,12 @@ from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, load_tokenizer
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilities
-from qacg_models.metrics.class_scores import confusion_matrix
+from qacg_models.metrics.metrics import confusion_matrix
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.calibration import CALIBRATION_NAME, UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record
 from qacg_models.utils.devices import cpu_threads, is_out_of_memory
+from qacg_models.utils.field_checks import check_count, check_integer
 from qacg_models.utils.progress import progress_bar
 from qacg_models.utils.quiet import hidden_library_bars
 

@@ -18,7 +18,7 @@ import numpy as np
 from qacg_models.data.example import Example, text_fraction
 from qacg_models.data.example_table import counts
 from qacg_models.data.task import Task
-from qacg_models.metrics.task_metrics import judge
+from qacg_models.metrics.metrics import judge
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

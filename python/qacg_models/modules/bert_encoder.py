@@ -3,7 +3,6 @@
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from qacg_models.configs.encoder import EncoderConfig
 from qacg_models.modules.bert_layers import AttentionBlock, BertIntermediate, BertResidualOutput
 from qacg_models.modules.packing import Packing
 from qacg_models.modules.softmax_attention import attend_split
@@ -15,7 +14,7 @@ class BertSelfAttention(nn.Module):
     Every call reads the implementation from the configuration, so `set_attn_implementation` takes effect at once.
     """
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config):
         super().__init__()
         self.config = config
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
@@ -66,7 +65,7 @@ class BertSelfAttention(nn.Module):
 class BertLayer(GradientCheckpointingLayer):
     """A layer of BERT: attention block and feed-forward block."""
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config):
         super().__init__()
         self.attention = AttentionBlock(config, BertSelfAttention(config))
         self.intermediate = BertIntermediate(config)
@@ -102,7 +101,7 @@ class BertLayer(GradientCheckpointingLayer):
 class BertEncoder(nn.Module):
     """The layers of BERT, one after another."""
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config):
         super().__init__()
         self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
 

@@ -15,9 +15,8 @@ from transformers.utils import ModelOutput
 from qacg_kernels.attention_layers import check_input_dtype
 from qacg_kernels.call.validation import check_choice
 from qacg_kernels.utils.torch_internals import values_readable
-from qacg_models.configs.bertsum import BLIND_QUERIES
-from qacg_models.configs.field_checks import check_dropout, check_integer
-from qacg_models.modules.multi_headed_attention import IMPLEMENTATIONS, MultiHeadedAttention
+from qacg_models.modules.multi_headed_attention import BLIND_QUERIES, IMPLEMENTATIONS, MultiHeadedAttention
+from qacg_models.utils.field_checks import check_dropout, check_integer
 
 LAYER_NORM_EPS = 1e-6
 

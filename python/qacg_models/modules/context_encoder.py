@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from qacg_kernels.attention_layers import ContextAttention
-from qacg_models.configs.context import ContextFromLayerConfig, GatedContextConfig
 from qacg_models.modules.bert_encoder import BertLayer
 from qacg_models.modules.bert_layers import AttentionBlock, BertIntermediate, BertResidualOutput
 from qacg_models.modules.context_fold import (
@@ -73,7 +72,7 @@ class ContextAttentionBlock(AttentionBlock):
 class ContextBertLayer(GradientCheckpointingLayer):
     """A layer that mixes the context with the hidden states before its self-attention."""
 
-    def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
+    def __init__(self, config, self_attention: Callable[..., nn.Module]):
         super().__init__()
         self.attention = ContextAttentionBlock(config, self_attention(config))
         self.intermediate = BertIntermediate(config)
@@ -194,7 +193,7 @@ class ContextBertEncoder(PlainLayers):
             `ContextAttentionBlock.forward` except the hidden states.
     """
 
-    def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
+    def __init__(self, config, self_attention: Callable[..., nn.Module]):
         super().__init__()
         self.first = config.context_from_layer
         layers = range(config.num_hidden_layers)
@@ -256,7 +255,7 @@ class AspectBertEncoder(PlainLayers):
         config: sizes, dropout probabilities, and `context_from_layer`.
     """
 
-    def __init__(self, config: ContextFromLayerConfig):
+    def __init__(self, config):
         super().__init__()
         self.first = config.context_from_layer
         self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from qacg_kernels.attention_layers import ContextAttention, accept_other_naming
-from qacg_models.configs.cg_bert import CGBertConfig
 from qacg_models.modules.context_fold import Projections
 from qacg_models.modules.packing import Packing, SharedTexts
 from qacg_models.modules.softmax_attention import attend_split
@@ -27,7 +26,7 @@ class ContextMixingSelfAttention(ContextAttention):
 
     naming = "released"
 
-    def __init__(self, config: CGBertConfig):
+    def __init__(self, config):
         super().__init__()
         self.config = config
         self.hidden_size = config.hidden_size

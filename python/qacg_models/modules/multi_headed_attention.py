@@ -9,11 +9,11 @@ from torch.nn import functional as F
 
 from qacg_kernels.attention_layers import check_input_dtype
 from qacg_kernels.call.validation import broadcasts, check_choice, check_flag, dense_tensor
-from qacg_models.configs.bertsum import BLIND_QUERIES
-from qacg_models.configs.field_checks import check_dropout, check_integer
 from qacg_models.modules.softmax_attention import softmax_attention, softmax_map
+from qacg_models.utils.field_checks import check_dropout, check_integer
 
 IMPLEMENTATIONS = ("sdpa", "eager")
+BLIND_QUERIES = ("zeros", "average")
 # Added to the divisor of each attention row in the head with a graph, since a row sum may be 0. The published value.
 GRAPH_EPSILON = 1e-9
 CACHE_OF = {"self": ("self_keys", "self_values"), "context": ("memory_keys", "memory_values")}

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qacg_kernels.call.equations import gate_values
+from qacg_kernels.call.equations import MINUS_LOG_KEYS, bias_of_keys, gate_values
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import row_dtype
-from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, bias_of_keys
 from qacg_kernels.functional import quasi_attention, quasi_attention_varlen
 from qacg_kernels.nn import FusedQuasiAttention, with_lambda
 from qacg_models.modules.bert_layers import Dropout

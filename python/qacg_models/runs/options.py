@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from qacg_models.configs.limits import MOST, SEED, limit
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.recipes import RECIPES
+from qacg_models.utils.field_checks import MOST, SEED, limit
 from qacg_models.utils.option_fields import convert_options, option_group
 
 PROTOCOLS = ("dev", "released")

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from qacg_models.configs.limits import MOST, limit
 from qacg_models.data.data_warnings import DataWarning
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import Task
@@ -16,6 +15,7 @@ from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.metrics import METRIC_CLASSES, Metrics
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.field_checks import MOST, limit
 from qacg_models.utils.json_fields import convert_json, read_model_file
 
 RECORD_NAME = "training.json"

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from qacg_models.configs.field_checks import check_count
 from qacg_models.errors import InputError
 from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.clusters import cluster_nouns
 from qacg_models.suggestion.words import Words, tokens
+from qacg_models.utils.field_checks import check_count
 
 LEAST_SENTENCES = 20  # minimum number of sentences from which aspects are proposed
 LEAST_SHARE = 300  # a noun must occur in at least 1/300 of the sentences (rounded down)

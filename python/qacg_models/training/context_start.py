@@ -13,14 +13,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from qacg_models.checkpoints.fitting import CONTEXTS
+from qacg_models.checkpoints.names import CONTEXTS
 from qacg_models.modules.context_encoder import ContextBertEncoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from qacg_kernels.attention_layers import ContextAttention
-    from qacg_models.checkpoints.source import Source
+    from qacg_models.checkpoints.files import Source
     from qacg_models.models.context_bert import ContextBertForSequenceClassification
 
 # Lambda starts at 0.1, so that the context projections get gradients. The bias keeps the sum of a row of the

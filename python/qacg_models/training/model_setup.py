@@ -18,8 +18,8 @@ from qacg_models.runs.options import TrainingOptions
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_models.checkpoints.source import Source
-    from qacg_models.configs.encoder import EncoderConfig
+    from qacg_models.checkpoints.files import Source
+    from qacg_models.models.config import EncoderConfig
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
 # Maximum number of sentences from which a vocabulary is learned; more sentences change only tokens of the rarest words.
@@ -87,8 +87,8 @@ def begin_model(
         )
         _check_memory(config, options)
         return kind._from_config(config, attn_implementation=options.attention)
-    from qacg_models.checkpoints.permissions import Permissions
-    from qacg_models.checkpoints.source import open_source
+    from qacg_models.checkpoints.files import open_source
+    from qacg_models.checkpoints.fitting import Permissions
     from qacg_models.training.context_start import NAMES_FIELDS, has_contexts, start_from_names
 
     source = open_source(located(options.from_checkpoint))

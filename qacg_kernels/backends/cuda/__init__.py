@@ -50,7 +50,7 @@ def _load() -> None:
     elif torch.version.cuda is None:
         _missing.append(f"torch {torch.__version__} was built without CUDA; install a CUDA build of torch")
     else:
-        if reason := why_not_loadable(path):
+        if reason := why_not_loadable():
             _missing.append(f"the compiled CUDA library is not used: {reason}")
             return
         try:

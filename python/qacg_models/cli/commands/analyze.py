@@ -9,8 +9,8 @@ from qacg_models.errors import InputError
 USES_MODELS = True
 HELP = "write a page with signed attention maps, lambda (the gate of the quasi-attention) and token scores of sentences"
 DESCRIPTION = (
-    "Writes one HTML file that needs no network. The figures, as SVG and PNG, and the numbers of its tables, as JSON,"
-    " are beside it. Aspects of the same sentence are shown side by side. Requires a QACG-BERT."
+    "Writes one HTML file that needs no network. The numbers of its tables are beside it, as JSON."
+    " Aspects of the same sentence are shown side by side. Requires a QACG-BERT."
 )
 
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the model on the rows, writes the page, and prints its path; returns 0."""
     from qacg_models.inference.aspect_queries import Questions
     from qacg_models.inference.trained_model import load_trained
-    from qacg_models.reporting.analysis_page import write_analysis
+    from qacg_models.reporting.analysis import write_analysis
     from qacg_models.utils.outputs import check_writable
 
     _check(arguments)
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         title="Attention maps and token scores",
         min_confidence=arguments.min_confidence,
     )
-    print(f"page in {path} (open it in a browser), with its figures beside it as SVG and PNG")
+    print(f"page in {path} (open it in a browser), with the numbers of its tables in tables.json")
     return 0
 
 

@@ -21,9 +21,9 @@ USES_MODELS = True
 HELP = "check labelled data before training: balance, repeated rows, leakage, long texts, doubtful labels"
 PRINTED_DOUBTS = 20  # --output has all
 DESCRIPTION = (
-    "Reads data as qacg train does. Prints the format and why it was chosen, rows by aspect and label, repeated and "
-    "contradictory rows, sentences in two splits, texts that are truncated, words that the vocabulary lacks, and the "
-    "expected macro-F1 for the number of sentences. Also prints doubtful labels: rows whose label contradicts a "
+    "Reads data as qacg train does. Prints the format, rows by aspect and label, repeated and "
+    "contradictory rows, sentences in two splits, texts that are truncated, and words that the vocabulary lacks. "
+    "Also prints doubtful labels: rows whose label contradicts a "
     "classifier that was trained on other rows."
 )
 
@@ -42,9 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks the data, prints the results, and writes the doubtful labels to --output; returns 0."""
-    from qacg_models.checking.data_check import check_data, doubted_rows
+    from qacg_models.checking.data_check import check_data
     from qacg_models.data import load_data
-    from qacg_models.metrics.doubts import baseline_doubts
     from qacg_models.utils.cells import counted
     from qacg_models.utils.outputs import check_not_input, check_writable
 
@@ -55,9 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     training = TrainingOptions(**selected_fields(vars(arguments), TrainingOptions))
     options = DataOptions(**given_data_options(arguments))
     dataset = load_data(arguments.data, options=options, optional=("dev", "test"))
-    rows = doubted_rows(dataset)
-    doubted_by = "TF-IDF with logistic regression in cross-validation"
-    found = check_data(dataset, training, rows, baseline_doubts(rows, dataset.task), doubted_by)
+    found = check_data(dataset, training)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         found.write_doubts(arguments.output)

@@ -1,4 +1,4 @@
-"""`qacg convert`: converts checkpoints of other formats to models of this package, and back."""
+"""`qacg convert`: converts checkpoints of other formats to models of this package, or to BERT of transformers."""
 
 import argparse
 import json
@@ -6,16 +6,13 @@ from pathlib import Path
 
 from qacg_models.cli.flags import add_set_flag
 
-# The formats of conversion/convert.py. Importing that module for a help text would be slow; a test compares both.
-FORMATS = ("own", "huggingface", "released", "tensorflow-names")
+# The formats of conversion.py. Importing that module for a help text would be slow; a test compares both.
+FORMATS = ("own", "huggingface")
 # Values of --allow: the fields of Permissions, and the argument `drop_unplaced` of `convert`.
-ALLOWED = (
-    *("initialize-missing", "truncate-positions", "truncate-contexts", "resize-vocabulary", "ignore-mismatched-sizes"),
-    "drop-unplaced",
-)
+ALLOWED = ("initialize-missing", "truncate-contexts", "ignore-mismatched-sizes", "drop-unplaced")
 
 USES_MODELS = True
-HELP = "convert checkpoints of BERT and of the released code to models of this package, and back"
+HELP = "convert checkpoints of BERT and of the released code to models of this package"
 DESCRIPTION = (
     "Reads models of this package, state dicts of the released code (such as QACG-BERT and CG-BERT), and BERT of "
     "transformers (with any head) or converted from TensorFlow. The weights are safetensors or torch files, whole or "
@@ -39,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="configuration file (default: the one beside the weights)"
     )
-    add_set_flag(
-        parser, 'a configuration field, as in --set \'contexts=["price", "safety"]\' --set max_position_embeddings=128'
-    )
+    add_set_flag(parser, 'a configuration field, as in --set \'contexts=["price", "safety"]\' --set num_labels=3')
     parser.add_argument(
         "--allow",
         nargs="+",
@@ -49,9 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=ALLOWED,
         metavar="WHAT",
         help="what may differ from SRC: initialize-missing, random weights for tensors that SRC lacks;"
-        " ignore-mismatched-sizes, a random head if its size differs; truncate-positions, truncate-contexts and"
-        " resize-vocabulary, the sizes that --set gives (max_position_embeddings, contexts, vocab_size); drop-unplaced,"
-        " no tensors that --to huggingface lacks",
+        " ignore-mismatched-sizes, a random head if its size differs; truncate-contexts, the first contexts, as"
+        " many as --set contexts=[...] has; drop-unplaced, no tensors that --to huggingface lacks",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
@@ -59,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Converts the checkpoint, and prints the report; returns 0."""
-    from qacg_models.checkpoints.permissions import Permissions
-    from qacg_models.conversion.convert import convert
+    from qacg_models.checkpoints.fitting import Permissions
+    from qacg_models.conversion import convert
 
     allowed = {name.replace("-", "_") for name in arguments.allow}
     report = convert(

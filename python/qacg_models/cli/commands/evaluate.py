@@ -22,7 +22,7 @@ from qacg_models.cli.flags import (
 if TYPE_CHECKING:
     from qacg_models.data import Example
     from qacg_models.inference.trained_model import TrainedModel
-    from qacg_models.reporting.evaluation_page import Evaluation
+    from qacg_models.reporting.evaluation import Evaluation
 
 USES_MODELS = True
 HELP = "print metrics of a trained model, and the calibration of its probabilities"
@@ -73,10 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.inference.trained_model import probabilities_of
     from qacg_models.inference.truncation import TruncationCount
     from qacg_models.metrics import intervals
-    from qacg_models.reporting.breakdown import Breakdown
-    from qacg_models.reporting.confidence import Confidence
-    from qacg_models.reporting.evaluation_page import Evaluation, begin_page, write_page
-    from qacg_models.reporting.result_tables import (
+    from qacg_models.reporting.evaluation import Breakdown, Confidence, Evaluation, begin_page, write_page
+    from qacg_models.reporting.tables import (
         OPTIMISTIC,
         baselines,
         compare_with_stored,
@@ -130,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     written = None if page is None else write_page(page, evaluation)
     print(text if arguments.json else _text(evaluation))
     if written is not None and not arguments.json:
-        print(f"page in {written} (open it in a browser), with its plots beside it as SVG and PNG")
+        print(f"page in {written} (open it in a browser)")
     return 0
 
 
@@ -191,9 +189,8 @@ def _write(output: Path | None, text: str) -> None:
 
 def _text(evaluation: Evaluation) -> str:
     """Returns the tables for the terminal; JSON and the page also have scores by aspect and the worst errors."""
-    from qacg_models.reporting.confidence import DEFINITION
-    from qacg_models.reporting.result_tables import show
-    from qacg_models.reporting.tables import text_table
+    from qacg_models.reporting.evaluation import DEFINITION
+    from qacg_models.reporting.tables import show, text_table
     from qacg_models.runs.calibration import VALIDITY
 
     confidence = evaluation.confidence

@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
-from qacg_models.export.formats import FORMATS
 
 if TYPE_CHECKING:
     from qacg_models.data import Example
-    from qacg_models.export.check import Check
+    from qacg_models.export.export import Check
     from qacg_models.inference.trained_model import TrainedModel
     from qacg_models.reporting.model_page import Runtime
 
 USES_MODELS = True
 PAGE = "page"
 CHECKED_ROWS = 500  # a row is a text with an aspect; more take longer, and fewer miss rare differences
-HELP = "write a trained model as one ONNX or torch.export file, or as an offline page, checked against the model"
+HELP = "write a trained model as one ONNX file, or as an offline page, checked against the model"
 DESCRIPTION = (
     "Writes the model with eager attention, for any batch size, and for lengths up to the model's number of positions."
     " Inputs: input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits."
@@ -37,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s MODEL --output FILE [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     parser.add_argument(
-        "--to", choices=(*FORMATS, PAGE), default="onnx", help="format: .onnx, .pt2 or .html (default: %(default)s)"
+        "--to", choices=("onnx", PAGE), default="onnx", help="format: .onnx or .html (default: %(default)s)"
     )
     parser.add_argument(
         "--int8",
@@ -57,14 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exports the model, prints the comparison of the file with the model, and returns 0, or 1 if the check fails."""
-    from qacg_models.export.check_rows import rows_at_hand, spread
-    from qacg_models.export.write import check_output
+    from qacg_models.export.export import SUFFIX, check_output, check_packages, rows_at_hand, spread
     from qacg_models.inference.trained_model import load_trained
-    from qacg_models.reporting.model_page import SUFFIX
+    from qacg_models.reporting.model_page import SUFFIX as PAGE_SUFFIX
 
     to_page = arguments.to == PAGE
-    check_output(arguments.output, SUFFIX if to_page else FORMATS[arguments.to].suffix, arguments.overwrite)
-    FORMATS["onnx" if to_page else arguments.to].load_module(arguments.int8)
+    check_output(arguments.output, PAGE_SUFFIX if to_page else SUFFIX, arguments.overwrite)
+    check_packages()
     runtime = _runtime(arguments)
     trained = load_trained(arguments.model)
     rows, source = rows_at_hand(trained, arguments.model)
@@ -83,13 +81,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence[Example], output: Path) -> Check:
-    from qacg_models.export.write import export
+    from qacg_models.export.export import export
 
     return export(
         trained,
         output,
         rows,
-        to="onnx" if arguments.to == PAGE else arguments.to,
         overwrite=arguments.overwrite,
         int8=arguments.int8 or arguments.to == PAGE,
         say=lambda line: print(f"{line} ...", file=sys.stderr),

@@ -71,10 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--summary",
         type=Path,
         metavar="FILE",
-        help="page to write: shares of each label by aspect, and the sentences with the highest probabilities",
+        help="page to write in addition to --output: shares of each label by aspect, with confidence intervals, and "
+        "the sentences with the highest probabilities",
     )
-    output.add_argument("--group-column", metavar="NAME", help="column by whose values --summary has shares too")
-    output.add_argument("--date-column", metavar="NAME", help="column of dates; --summary has shares by month too")
     output.add_argument("--resume", action="store_true", help="continue an unfinished run")
     output.add_argument("--overwrite", action="store_true", help="replace an existing output or unfinished run")
     add_model_flags(parser.add_argument_group("machine"))
@@ -111,7 +110,6 @@ def run(arguments: argparse.Namespace) -> int:
     questions = ask.questions(arguments.aspects, arguments.targets)
     requests = check_requests(given, skipped.path, lambda one: questions.contexts(one.text, one.target, one.aspect))
     others = tuple(requests[0].others or ())
-    _check_groups(arguments, others)
     lines = PredictionLines(
         form,
         ask.trained.task,
@@ -174,21 +172,13 @@ def _write(
 
 def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
     """Writes the page of --summary from the complete output, which has the predictions of resumed runs too."""
-    from qacg_models.reporting.prediction_summary import summarize
-    from qacg_models.reporting.summary_page import write_summary
+    from qacg_models.reporting.summary import summarize, write_summary
 
-    columns = {"group_column": arguments.group_column, "date_column": arguments.date_column}
-    summary = summarize(arguments.output, bulk.lines, **columns)
+    summary = summarize(arguments.output, bulk.lines)
     arguments.summary.parent.mkdir(parents=True, exist_ok=True)
     source = "the texts of --text" if arguments.input is None else arguments.input.name
     write_summary(arguments.summary, summary, source, arguments.by)
     print(f"summary in {arguments.summary} (open it in a browser)")
-    if summary.undated:
-        got = f", such as {summary.first_undated!r}" if summary.first_undated else ""
-        print(
-            f"no readable date in the column {arguments.date_column!r}: {summary.undated:,} of"
-            f" {counted(summary.total, 'prediction')}{got}; write dates as 2024-05-31, 2024-05 or 31.05.2024"
-        )
 
 
 def _columns(arguments: argparse.Namespace) -> Columns:
@@ -285,17 +275,6 @@ def _check(arguments: argparse.Namespace) -> None:
     for name in ("aspect", "target"):
         if getattr(arguments, f"{name}_column") is not None and getattr(arguments, f"{name}s"):
             raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both. Omit one.")
-
-
-def _check_groups(arguments: argparse.Namespace, others: Sequence[str]) -> None:
-    """Checks --group-column and --date-column; `others` are the columns that the output copies from the input."""
-    for name in ("group_column", "date_column"):
-        flag, column = name.replace("_", "-"), getattr(arguments, name)
-        if column is not None and arguments.summary is None:
-            raise InputError(f"{flag}: expected --summary FILE with --{flag}, got none.")
-        if column is not None and column not in others:
-            known = ", ".join(map(repr, others)) or "none: a table and --columns all are required"
-            raise InputError(f"{flag}: expected a column that is copied to the output ({known}), got {column!r}.")
 
 
 def _check_output(arguments: argparse.Namespace) -> None:

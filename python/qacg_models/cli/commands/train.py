@@ -73,14 +73,14 @@ def given_options(arguments: argparse.Namespace) -> dict[str, object]:
 def run(arguments: argparse.Namespace) -> int:
     """Trains one model per seed, prints their metrics, and writes the records of --rows; returns 0."""
     from qacg_models.data import describe, load_data
-    from qacg_models.reporting.result_tables import (
+    from qacg_models.reporting.run_records import append_rows
+    from qacg_models.reporting.tables import (
         selection_note,
         show,
         show_seeds,
         stored_results,
         weaker_than_tfidf,
     )
-    from qacg_models.reporting.run_records import append_rows
     from qacg_models.training import train_seeds
     from qacg_models.training.run import selection_split
     from qacg_models.training.seeds import summarize
