@@ -91,7 +91,7 @@ def test_saved_folder_works_with_the_commands(fitted, tmp_path, monkeypatch, cap
     reviews(4).to_csv("new.csv", index=False)
     assert main(["predict", "model", "--input", "new.csv", "--output", "found.csv"]) == 0
     found, mine = pd.read_csv("found.csv", keep_default_na=False), fitted.predict(reviews(4))
-    assert found.drop(columns="line").columns.tolist() == mine.columns.tolist()
+    assert [name for name in found if name in mine] == mine.columns.tolist()
     assert found["label"].tolist() == mine["label"].tolist()
     np.testing.assert_allclose(found["p(good)"], mine["p(good)"], atol=1e-6)
 

@@ -191,7 +191,7 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
 
 
 def _load(arguments: argparse.Namespace) -> AspectPredictor:
-    from qacg_models.cli.process import load_libraries
+    from qacg_models.utils.quiet import load_libraries
 
     load_libraries()
     from qacg_models.inference.aspect_predictor import AspectPredictor
