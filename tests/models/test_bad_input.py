@@ -17,7 +17,7 @@ from qacg_models.configs.limits import MOST
 from qacg_models.data import DataOptions
 from qacg_models.errors import CheckpointError, InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.run_config import read_run_file
+from qacg_models.runs.record import read_run_file
 from qacg_models.training import model_setup
 from safetensors.torch import load_file, save_file
 

@@ -166,9 +166,9 @@ def test_check_learned_vocabulary_is_not_advised_again():
 
 @pytest.mark.full
 def test_check_thorough_trains_the_model(faulty, capsys, monkeypatch):
-    from qacg_models.runs.recipes import RECIPES
+    from qacg_models.runs.options import RECIPES
 
-    monkeypatch.setitem(RECIPES["scratch"], "minutes", 0.05)  # of each training
+    monkeypatch.setitem(RECIPES, "scratch", replace(RECIPES["scratch"], minutes=0.05))  # of each training
     assert main(["check", "reviews.csv", "--thorough", "--json", "--from", "scratch"]) == 0
     captured = capsys.readouterr()
     assert "the model in 3-fold cross-validation" in json.loads(captured.out)["doubted_by"]

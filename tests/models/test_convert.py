@@ -32,7 +32,7 @@ from qacg_models.cli import main
 from qacg_models.cli.commands import convert as command
 from qacg_models.conversion.convert import FORMATS, convert
 from qacg_models.errors import CheckpointError
-from qacg_models.runs.recipes import RECIPES
+from qacg_models.runs.options import RECIPES
 from safetensors.torch import load_file, save_file
 
 SIZES = {**TINY, "type_vocab_size": 2}
@@ -594,7 +594,7 @@ def test_query_attention_reads_the_published_names(tmp_path):
 
 def test_convert_default_model_from_scratch(tmp_path, capsys):
     """The conversions that the docs describe."""
-    choices = {name: RECIPES["scratch"][name] for name in ("pooler", "context_projection", "context_standalone")}
+    choices = {name: getattr(RECIPES["scratch"], name) for name in ("pooler", "context_standalone")}
     for name, settings in (("default", choices), ("cls", {**choices, "pooler": "cls"})):
         config = QACGBertConfig(**SIZES, contexts=["a", "b"], **settings)
         QACGBertForSequenceClassification(config).save_pretrained(tmp_path / name)

@@ -10,7 +10,7 @@ from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.runs.run_config import RUN_NAME, read_run_file
+from qacg_models.runs.record import RUN_NAME, read_run_file
 
 
 def rows_of_file(

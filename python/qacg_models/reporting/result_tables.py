@@ -58,7 +58,7 @@ def show_seeds(summary: dict, split: str) -> str:
     """Returns a text table in per cent: mean and standard deviation over the seeds, and the metrics of the baselines.
 
     Args:
-        summary: the result of `training.seeds.summarize`.
+        summary: the result of `training.run.summarize`.
         split: split of the metrics.
     """
     metrics = summary["metrics"][split]

@@ -8,8 +8,7 @@ from qacg_models.cli.flags import add_flags, selected_fields
 from qacg_models.cli.interruption import with_resume
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.recipes import describe_default
+from qacg_models.runs.options import TrainingOptions, describe_default
 from qacg_models.utils.output_lock import unfinished_path
 
 USES_MODELS = True
@@ -66,7 +65,7 @@ def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> 
         InputError: the file of --config cannot be used.
         KeyError: no output is given.
     """
-    from qacg_models.runs.run_config import read_run_file
+    from qacg_models.runs.record import read_run_file
 
     file_options = {} if arguments.config is None else read_run_file(arguments.config)
     output = Path((file_options | vars(arguments))["output"])
@@ -88,10 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
         weaker_than_tfidf,
     )
     from qacg_models.reporting.run_records import append_rows
-    from qacg_models.runs.run_config import read_run_file
-    from qacg_models.training import train_seeds
+    from qacg_models.runs.record import read_run_file
+    from qacg_models.training import summarize, train_seeds
     from qacg_models.training.run import selection_split
-    from qacg_models.training.seeds import summarize
     from qacg_models.utils.distributed import is_main, main_only
     from qacg_models.utils.outputs import check_writable
 
