@@ -16,8 +16,7 @@ from qacg_models.cli.program import COMMANDS
 from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.errors import ModelFolderError
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.runs.options import SIZES as SIZE_OPTIONS, TrainingOptions
-from qacg_models.runs.recipes import describe_default
+from qacg_models.runs.options import SIZES as SIZE_OPTIONS, TrainingOptions, describe_default
 from safetensors.torch import load_file, save_file
 from untrained import write_model
 
@@ -57,8 +56,6 @@ def other_value(name, field):
         "tokenizer": "words",
         "tensorboard": "logs",
         "pooler": "cls",
-        "context_projection": "head",
-        "context_start": "random",
         "attention": "eager",
         "model": "cg-bert",
         "format": "columns",
@@ -94,12 +91,9 @@ def test_train_passes_every_option_to_training(monkeypatch, small_data, tmp_path
     monkeypatch.setattr("qacg_models.data.load_data", read)
     names = [field for kind in (DataOptions, TrainingOptions) for field in dataclasses.fields(kind)]
     expected = {field.name: other_value(field.name, field) for field in names if field.name != "seed"}
-    # A checkpoint determines the sizes, and CG-BERT has no quasi-attention: these options need a second call.
-    # A wide table has no aspect and label columns.
-    others = {
-        name: expected.pop(name)
-        for name in (*SIZE_OPTIONS, "quasi_scale", "beta", "gamma", "context_start", "wide", "aspect_columns")
-    }
+    # A checkpoint determines the sizes, and a wide table has no aspect and label columns: these options need a second
+    # call.
+    others = {name: expected.pop(name) for name in (*SIZE_OPTIONS, "wide", "aspect_columns")}
     for given in (expected, others):
         settings = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
         flags = [f"--set={name}={json.dumps(value)}" for name, value in settings.items()]
