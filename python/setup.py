@@ -27,6 +27,7 @@ setup(
         "threadpoolctl>=3.1",
         "matplotlib>=3.8",
         "tqdm>=4.66",
+        "pandas>=2.2",
         "pyarrow>=17",
         "pyyaml>=6",
         "filelock>=3.20.3",

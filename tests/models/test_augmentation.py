@@ -8,8 +8,7 @@ from errors import raises
 from model_sizes import SMALL
 from qacg_models import training
 from qacg_models.data import Example, load_data
-from qacg_models.data.feature_table import Encoding, read_features, write_features
-from qacg_models.data.tokenization import train_tokenizer
+from qacg_models.data.tokenization import Encoding, FeatureTable, train_tokenizer
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training.augmentation import JoinedTexts, WordDropout
 from qacg_models.training.resolve_options import resolve_options
@@ -32,22 +31,21 @@ ROWS = [
 ]
 
 
-def features(folder, standalone, rows=ROWS):
+def features(standalone, rows=ROWS):
     tokenizer = train_tokenizer([row.sentence for row in ROWS] * 2 + [*ASPECTS] * 2, 200)
     encoding = Encoding(tokenizer, ASPECTS, 64, standalone)
-    write_features(folder / "rows.arrow", rows, encoding)
-    return read_features(folder / "rows.arrow"), encoding
+    return FeatureTable(rows, encoding), encoding
 
 
 @pytest.mark.parametrize("standalone", [True, False])
 def test_joined_pair_equals_one_text_of_both(tmp_path, standalone):
-    table, _ = features(tmp_path, standalone)
+    table, _ = features(standalone)
     joined = JoinedTexts(table, 0.5, 64)
     (tmp_path / "whole").mkdir()
     expected = [("a fine soup we came by bus", 0, 4, 1), ("we came by bus a fine soup", 4, 0, 1)]
     expected += [("the bill was a shock we came by bus", 2, 4, 0), ("a fine soup the bill was a shock", 1, 3, 2)]
     whole = [replace(ROWS[a], sentence=text, label=label) for text, a, _, label in expected]
-    whole_table, _ = features(tmp_path / "whole", standalone, whole)
+    whole_table, _ = features(standalone, whole)
     assert [joined[a, b] for _, a, b, _ in expected] == list(whole_table)
     assert [joined[number] for number in range(len(joined))] == list(table)
     most = len(joined[0, 4]["input_ids"])
@@ -58,13 +56,13 @@ def test_joined_pair_equals_one_text_of_both(tmp_path, standalone):
 
 
 def test_without_rows_without_an_opinion_none_is_joined(tmp_path):
-    table, _ = features(tmp_path, True, [row for row in ROWS if row.label])
+    table, _ = features(True, [row for row in ROWS if row.label])
     drawn = torch.arange(len(table)).repeat(20)
     assert list(JoinedTexts(table, 0.9, 64).pairs(drawn, torch.Generator())) == drawn.tolist()
 
 
 def test_joined_texts_pairs_rows_without_an_opinion(tmp_path):
-    table, _ = features(tmp_path, True)
+    table, _ = features(True)
     drawn = torch.arange(6).repeat(2000)
     keys = list(JoinedTexts(table, 0.3, 64).pairs(drawn, torch.Generator().manual_seed(0)))
     pairs = [(row, key) for row, key in zip(drawn.tolist(), keys) if isinstance(key, tuple)]
@@ -78,7 +76,7 @@ def test_joined_texts_pairs_rows_without_an_opinion(tmp_path):
 
 def test_joined_texts_without_absent_rows_stay_single(tmp_path):
     rows = [row for row in ROWS if row.aspect == "food" or row.label]
-    table, _ = features(tmp_path, True, rows)
+    table, _ = features(True, rows)
     keys = list(JoinedTexts(table, 0.9, 64).pairs(torch.arange(len(rows)).repeat(50), torch.Generator().manual_seed(0)))
     single = {key for key in keys if not isinstance(key, tuple)}
     assert {row for row in range(len(rows)) if rows[row].aspect == "price"} <= single
@@ -86,8 +84,8 @@ def test_joined_texts_without_absent_rows_stay_single(tmp_path):
 
 
 def test_joined_texts_depend_on_the_epoch(tmp_path):
-    table, _ = features(tmp_path, True)
-    sampler = EpochSampler(table.labels(), 0.3, 0, JoinedTexts(table, 0.5, 64))
+    table, _ = features(True)
+    sampler = EpochSampler(table.labels, 0.3, 0, JoinedTexts(table, 0.5, 64))
     first = [list(sampler) for _ in range(2)]
     sampler.epoch = 1
     assert first[0] == first[1]

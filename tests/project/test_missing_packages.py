@@ -28,7 +28,7 @@ def test_dependencies_are_those_of_setup():
 def test_optional_packages_cover_dependencies_and_extras():
     programs = {"pytest", "pytest-benchmark", "pytest-xdist", "ruff", "clang-format"}  # not imported by tests
     required = {*listed("python/setup.py", "install_requires"), *listed("pyproject.toml", "test")}
-    for extra in ("tensorboard", "onnx", "int8", "pandas", "test"):
+    for extra in ("tensorboard", "onnx", "int8", "test"):
         required |= set(listed("python/pyproject.toml", extra))
     assert required - programs <= optional_packages.OPTIONAL
 

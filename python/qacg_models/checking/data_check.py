@@ -9,16 +9,15 @@ import csv
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 
 from qacg_models.checking.expected_quality import expected_quality
 from qacg_models.checking.token_check import TokenCheck, check_tokens
 from qacg_models.data import Dataset, Example, describe
-from qacg_models.data.delimiters import AUTO, find_delimiter, shown_delimiter
-from qacg_models.data.example_table import column_values, distinct
+from qacg_models.data.columns import AUTO, shown_delimiter
+from qacg_models.data.csv_tables import header_delimiter
+from qacg_models.data.example import distinct, frame_of
 from qacg_models.data.formats import SPLITS, find_format
-from qacg_models.data.lines import numbered_lines
 from qacg_models.metrics.doubts import Doubt
 from qacg_models.reporting.tables import text_table
 from qacg_models.runs.options import TrainingOptions
@@ -156,8 +155,8 @@ def check_data(
 
 def _balance(rows: Sequence[Example], dataset: Dataset) -> dict[str, Counter[int]]:
     found: dict[str, Counter[int]] = {aspect: Counter() for aspect in dataset.task.aspects}
-    for aspect, label in column_values(rows, "aspect", "label"):
-        found[aspect][label] += 1
+    for (aspect, label), count in frame_of(rows).groupby(["aspect", "label"]).size().items():
+        found[aspect][label] = count
     return found
 
 
@@ -176,9 +175,6 @@ def _format_reason(dataset: Dataset) -> str:
         reason = f"by its suffix, {source.suffix}"
     line = f"format: {chosen.name}, {reason}"
     file = source if source.is_file() else dataset.files["train"][0]
-    if chosen.records is not None and file.suffix.lower() in (".csv", ".tsv") and options.delimiter == AUTO:
-        columns = options.columns()
-        lines = (text + "\n" for _, text in islice(numbered_lines(file, columns.encoding), 100))
-        delimiter, _, _ = find_delimiter(lines, columns.required(), columns.quoting, file.suffix)
-        line += f"; delimiter {shown_delimiter(delimiter)!r}, from the header"
+    if chosen.table is not None and file.suffix.lower() in (".csv", ".tsv") and options.delimiter == AUTO:
+        line += f"; delimiter {shown_delimiter(header_delimiter(file, options.columns()))!r}, from the header"
     return line

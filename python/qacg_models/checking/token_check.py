@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qacg_models.data import Dataset
-from qacg_models.data.example_table import distinct
+from qacg_models.data.example import distinct
 from qacg_models.runs.options import SCRATCH, TrainingOptions
 from qacg_models.training.model_setup import begin_tokenizer
 from qacg_models.training.resolve_options import choose_start, resolve_options

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from qacg_models.data.delimiters import QUOTING
+from qacg_models.data.columns import QUOTING
 from qacg_models.data.options import DataOptions
 from qacg_models.data.requests import FORMATS
 

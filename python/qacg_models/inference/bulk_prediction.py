@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.configs.field_checks import check_count
-from qacg_models.data.arrow_rows import blocks
+from qacg_models.data.example import blocks
 from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from qacg_models.data.feature_table import FeatureTable
+from qacg_models.data.tokenization import FeatureTable
 from qacg_models.errors import InputError
 
 ABSENT = 0  # the label that means "no opinion", where a task has one
@@ -58,8 +58,8 @@ class JoinedTexts:
 
     def __init__(self, rows: FeatureTable, share: float, max_length: int):
         self.rows, self.share, self.max_length = rows, share, max_length
-        self.contexts = torch.as_tensor(rows.column("context_ids"))
-        absent = torch.nonzero(torch.as_tensor(rows.labels()) == ABSENT).flatten()
+        self.contexts = torch.as_tensor(rows.contexts)
+        absent = torch.nonzero(torch.as_tensor(rows.labels) == ABSENT).flatten()
         contexts = self.contexts[absent].long()
         # Rows without an opinion, sorted by aspect.
         self.absent = absent[torch.argsort(contexts, stable=True)]

@@ -1,4 +1,4 @@
-"""The encoded rows of a run, memory-mapped from files in the run folder."""
+"""The encoded rows of a run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from qacg_models.data import Dataset, Example
 from qacg_models.data.collators import by_length
 from qacg_models.data.example import text_fraction
-from qacg_models.data.feature_table import Encoding, FeatureTable, read_features, write_features
-from qacg_models.errors import InputError
+from qacg_models.data.tokenization import Encoding, FeatureTable
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.training.run_folder import RunFolder
 from qacg_models.utils.cells import counted
-from qacg_models.utils.distributed import run_on_main
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -40,7 +37,6 @@ class EncodedSplits(NamedTuple):
 
 
 def encode_splits(
-    folder: RunFolder,
     dataset: Dataset,
     split: str,
     options: TrainingOptions,
@@ -51,7 +47,6 @@ def encode_splits(
     """Encodes train and the split that selects checkpoints.
 
     Args:
-        folder: folder of the run.
         dataset: the data set.
         split: split that selects checkpoints.
         options: options of training, from `resolve_options`.
@@ -60,23 +55,18 @@ def encode_splits(
         say: called with each log line.
 
     Raises:
-        InputError: a file cannot be written, the processes do not share a disk, or `max_length` leaves no room for
-            text.
+        InputError: `max_length` leaves no room for text.
     """
     encoding = Encoding(tokenizer, getattr(config, "contexts", None), options.max_length, options.context_standalone)
 
     def encode(name: str, rows: Sequence[Example]) -> FeatureTable:
-        path = folder.path / f"features-{name}.arrow"
-        cut = run_on_main(lambda: write_features(path, rows, encoding))
-        if cut:
+        features = FeatureTable(rows, encoding)
+        if features.truncated:
             total = counted(len(rows), "row")
-            say(f"truncated to {encoding.max_length} tokens: {cut:,} of {total} of {name} (--max-length)")
-        try:
-            return read_features(path)
-        except FileNotFoundError:
-            raise InputError(
-                f"{path}: expected the file of the main process, got none. Use a disk that all processes share."
-            ) from None
+            say(
+                f"truncated to {encoding.max_length} tokens: {features.truncated:,} of {total} of {name} (--max-length)"
+            )
+        return features
 
     rows = evaluation_sample(dataset.splits[split], MAX_EVALUATED, options.seed)
     if len(rows) < len(dataset.splits[split]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qacg_models.checkpoints.packaged import located
 from qacg_models.data import Dataset
-from qacg_models.data.example_table import distinct
+from qacg_models.data.example import distinct
 from qacg_models.data.tokenization import load_tokenizer, train_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES, load_class

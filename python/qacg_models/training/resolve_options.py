@@ -9,7 +9,7 @@ from typing import Any
 
 from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
 from qacg_models.data import Dataset
-from qacg_models.data.example_table import distinct
+from qacg_models.data.example import distinct
 from qacg_models.data.tokenization import load_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import check_attention

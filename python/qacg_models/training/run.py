@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from qacg_models.data import Dataset, file_digests, label_shares
 from qacg_models.data.collators import batch_maker, padding_share
-from qacg_models.data.example_table import distinct
+from qacg_models.data.example import distinct
 from qacg_models.errors import InputError
 from qacg_models.inference.saving import declare_task
 from qacg_models.inference.trained_card import write_card
@@ -179,7 +179,7 @@ def _train(run: _Run, checkpoint: Path | None) -> None:
     made_with = origin()  # at the start, because the checkout can change while training runs
     tokenizer = begin_tokenizer(run.dataset, run.options)
     model = begin_model(run.dataset, run.options, tokenizer, run.say)
-    splits = encode_splits(run.folder, run.dataset, run.split, run.options, tokenizer, model.config, run.say)
+    splits = encode_splits(run.dataset, run.split, run.options, tokenizer, model.config, run.say)
     padding = padding_share(splits.train.lengths().tolist(), run.options.batch_size, run.options.seed)
     make_batch = batch_maker(model, tokenizer)
     run.say(_describe_model(model, run.options))

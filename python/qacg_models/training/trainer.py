@@ -58,7 +58,7 @@ class AspectTrainer(Trainer):
         checkpoint: Path | None = None,
     ):
         self.options, self.folder, self.checkpoint, self.hide_words = options, folder, checkpoint, hide_words
-        state, labels = RunState.read(checkpoint), splits.train.labels()
+        state, labels = RunState.read(checkpoint), splits.train.labels
         self.seconds_before, self.started = state.seconds, time.perf_counter()
         self.micro_batches = MicroBatches(state.micro_batches, say)
         self.micro_batch_share = 1.0  # rows in the current micro-batch / rows in its batch

@@ -17,7 +17,7 @@ from qacg_models.cli.flags import (
 )
 from qacg_models.cli.interruption import with_resume
 from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
-from qacg_models.data.lines import STANDARD_INPUT
+from qacg_models.data.text_files import STANDARD_INPUT
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import clipped, counted
 from qacg_models.utils.distributed import world_size
@@ -25,8 +25,8 @@ from qacg_models.utils.output_lock import partial_path
 
 if TYPE_CHECKING:
     from qacg_models.data.columns import Columns
+    from qacg_models.data.example import RowProblems
     from qacg_models.data.requests import Request
-    from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.bulk_prediction import BulkPrediction
 
 USES_MODELS = True
@@ -128,8 +128,8 @@ def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> 
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints the predictions; returns 0."""
+    from qacg_models.data.example import RowProblems
     from qacg_models.data.requests import check_requests
-    from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.aspect_predictor import AspectPredictor
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
