@@ -76,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Proposes aspects, or loads the model of --with, and writes the sheet; returns 0."""
     from qacg_models.data.columns import Columns
+    from qacg_models.data.example import RowProblems
     from qacg_models.data.requests import format_of, read_requests
-    from qacg_models.data.row_problems import RowProblems
     from qacg_models.suggestion.sheet import check_columns, distinct, read_sheet, write_sheet
 
     _check(arguments)
