@@ -223,7 +223,7 @@ def test_wrong_text_ids_and_layers_are_named():
         built("cg-bert", 3)
     with raises("TypeError: context_from_layer: expected an integer, got True"):
         built("cg-bert", True)
-    with raises("InputError: context_from_layer: expected none for the model 'bert', which has no such field, got 1."):
+    with raises("InputError: context_from_layer: expected none for the model 'bert', which cannot use it, got 1."):
         TrainingOptions(model="bert", context_from_layer=1)
 
 
