@@ -16,8 +16,8 @@ from qacg_models import (
 from qacg_models.data import DataOptions
 from qacg_models.errors import CheckpointError, InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.run_config import read_run_file
-from qacg_models.training import model_setup
+from qacg_models.runs.record import read_run_file
+from qacg_models.training import start
 from qacg_models.utils.field_checks import MOST
 from safetensors.torch import load_file, save_file
 
@@ -382,7 +382,7 @@ def test_dev_seed_accepts_any_integer():
 
 def test_train_model_larger_than_memory_raises(small_data, tmp_path, capsys, monkeypatch):
     made = []
-    monkeypatch.setattr(model_setup, "_memory", lambda: 2**20)
+    monkeypatch.setattr(start, "_memory", lambda: 2**20)
     monkeypatch.setattr("transformers.PreTrainedModel._from_config", lambda *a, **k: made.append(a))
     arguments = ["train", "--data", small_data, "--output", tmp_path / "m", "--set", "hidden_size=512"]
     fails(capsys, arguments, "hidden_size", "layers", "fits into 0.00105 GB")

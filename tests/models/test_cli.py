@@ -56,8 +56,6 @@ def other_value(name, field):
         "tokenizer": "words",
         "tensorboard": "logs",
         "pooler": "cls",
-        "context_projection": "head",
-        "context_start": "random",
         "attention": "eager",
         "model": "cg-bert",
         "format": "columns",
@@ -93,12 +91,9 @@ def test_train_passes_every_option_to_training(monkeypatch, small_data, tmp_path
     monkeypatch.setattr("qacg_models.data.load_data", read)
     names = [field for kind in (DataOptions, TrainingOptions) for field in dataclasses.fields(kind)]
     expected = {field.name: other_value(field.name, field) for field in names if field.name != "seed"}
-    # A checkpoint determines the sizes, and CG-BERT has no quasi-attention: these options need a second call.
-    # A wide table has no aspect and label columns.
-    others = {
-        name: expected.pop(name)
-        for name in (*SIZE_OPTIONS, "quasi_scale", "beta", "gamma", "context_start", "wide", "aspect_columns")
-    }
+    # A checkpoint determines the sizes, and a wide table has no aspect and label columns: these options need a second
+    # call.
+    others = {name: expected.pop(name) for name in (*SIZE_OPTIONS, "wide", "aspect_columns")}
     for given in (expected, others):
         settings = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
         flags = [f"--set={name}={json.dumps(value)}" for name, value in settings.items()]

@@ -26,8 +26,8 @@ from qacg_models.data.frames import check_empty
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.metrics import tfidf
-from qacg_models.runs.recipes import RECIPES
-from qacg_models.runs.training_texts import TEXTS_NAME
+from qacg_models.runs.options import RECIPES
+from qacg_models.runs.record import TEXTS_NAME
 from untrained import OWN, TEXTS, write_model
 
 pd = pytest.importorskip("pandas")
@@ -521,7 +521,7 @@ def test_check_empty_columns_of_two_lengths_raise():
 def test_snippets_of_the_documentation_run(tmp_path, monkeypatch):
     """The snippets run with fewer training steps than on the page."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(RECIPES["scratch"], "patience", 1)
+    monkeypatch.setitem(RECIPES, "scratch", replace(RECIPES["scratch"], patience=1))
     fit = AspectSentiment.fit.__func__
     monkeypatch.setattr(
         AspectSentiment,

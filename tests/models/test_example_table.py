@@ -16,7 +16,7 @@ from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, train_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.training import encoded_splits
-from qacg_models.training.sampling import EpochSampler
+from qacg_models.training.rows import EpochSampler
 
 TASK = Task("own", ("none", "good", "bad"), ("food", "room"), has_absent=True)
 

@@ -15,17 +15,16 @@ from errors import raises
 from full_members import member
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
-from qacg_models.data import file_digest, load_data
+from qacg_models.data import Example, file_digest, load_data
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
 from qacg_models.export import export as exporting, onnx_file
-from qacg_models.export.export import Check, compare, export, rows_at_hand, rows_of_file, spread, with_longest
+from qacg_models.export.export import Check, compare, export, rows_at_hand, spread, with_longest
 from qacg_models.export.onnx_file import trace
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.calibration import Calibration, Fit, write_calibration
-from qacg_models.runs.record import RECORD_NAME, write_record
-from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.runs.record import RECORD_NAME, RUN_NAME, write_record, write_run_file
 from untrained import TEXTS, write_model
 
 COMMAND = commands("how-to/export", "qacg")[0].removeprefix("qacg ")
@@ -62,10 +61,10 @@ def trained(folder):
     return load_trained(folder / "mine")
 
 
-def rows_for(trained, tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("\n".join(TEXTS), encoding="utf-8")
-    return rows_of_file(trained, path, None)
+def rows_for(trained):
+    """Examples of TEXTS with every context of the model."""
+    split = trained.task.split_context
+    return [Example("", text, context, *split(context), None, 1) for text in TEXTS for context in trained.contexts]
 
 
 @pytest.mark.full
@@ -126,7 +125,7 @@ CLASSIFIERS = {
 @pytest.mark.parametrize("name", [member(name, id=name, fast=False) for name in CLASSIFIERS])
 def test_export_of_every_classifier_passes_its_check(name, tmp_path):
     trained = load_trained(write_model(tmp_path / "model", **CLASSIFIERS[name]))
-    rows = rows_for(trained, tmp_path)
+    rows = rows_for(trained)
     found = export(trained, tmp_path / "out.onnx", rows)
     assert trained.model.config._attn_implementation == "fused", "the model is unchanged"
     assert found.passed and (tmp_path / "out.onnx").is_file(), str(found)
@@ -141,7 +140,7 @@ def test_export_into_an_impossible_folder_raises(trained, tmp_path, blocker):
     else:
         there.symlink_to(tmp_path / "missing")
     with raises(f"InputError: output: {there / 'a.onnx'} cannot be written"):
-        export(trained, there / "a.onnx", rows_for(trained, tmp_path))
+        export(trained, there / "a.onnx", rows_for(trained))
 
 
 def test_trace_does_not_change_the_model(folder):
@@ -155,7 +154,7 @@ def test_export_of_a_16_bit_model_raises(folder, tmp_path):
     trained = load_trained(folder / "mine")
     trained.model.to(torch.bfloat16)
     with pytest.raises(InputError, match=r"trained: expected a model in float32, got torch.bfloat16"):
-        export(trained, tmp_path / "model.onnx", rows_for(trained, tmp_path))
+        export(trained, tmp_path / "model.onnx", rows_for(trained))
 
 
 @pytest.mark.full
@@ -183,7 +182,7 @@ def test_export_with_different_outputs_is_not_written(folder, traced, trained, t
 
 
 def test_export_check_detects_differences(trained, tmp_path):
-    rows = rows_for(trained, tmp_path)
+    rows = rows_for(trained)
     logits = trained.logits(rows)
 
     def check(change):
@@ -207,8 +206,8 @@ def test_export_check_detects_differences(trained, tmp_path):
     assert not Check("a test", rows=2, lengths=(1, 2), largest=1e-7, equal=1).passed
 
 
-def test_export_check_rows_come_from_file_data_or_sample(trained, folder, tmp_path):
-    """Rows of a given file; else dev and test of training if the files are unchanged; else the sample."""
+def test_export_check_rows_come_from_data_or_sample(trained, tmp_path):
+    """Dev and test of training if the files are unchanged; else the sample."""
     with (tmp_path / "reviews.csv").open("w", encoding="utf-8", newline="") as handle:
         rows = [(f"{TEXTS[number % 3]} {number}", "food", ("good", "bad")[number % 2]) for number in range(40)]
         csv.writer(handle).writerows([("review", "topic", "verdict"), *rows])
@@ -216,8 +215,6 @@ def test_export_check_rows_come_from_file_data_or_sample(trained, folder, tmp_pa
     mine = load_trained(write_model(tmp_path / "mine", layers=1))
     record = replace(mine.record, data_options=options)
     write_run_file(tmp_path / "mine" / RUN_NAME, [tmp_path / "reviews.csv"], options, record.options, [0])
-    asked = rows_of_file(replace(mine, record=record), tmp_path / "reviews.csv", None)
-    assert len(asked) == 40 * 3 and {row.aspect for row in asked} == set(mine.task.aspects)
     dev = replace(record.data["dev"], sha256=file_digest(tmp_path / "reviews.csv"))
     for known, source in ((record, "sample"), (replace(record, data={"dev": dev}), "dev of")):
         write_record(tmp_path / "mine" / RECORD_NAME, known)
@@ -226,13 +223,14 @@ def test_export_check_rows_come_from_file_data_or_sample(trained, folder, tmp_pa
     assert rows == load_data(tmp_path / "reviews.csv", ("dev",), options, task=mine.task).splits["dev"]
     found = compare(mine, with_longest(rows, 48), lambda inputs: np.zeros((len(inputs["input_ids"]), 3)), "a test")
     assert found.rows == len(rows) + 1, "rows with labels beside one without"
-    few = spread(asked, 7)
-    assert len(few) == 7
-    assert few[0] == asked[0]
-    assert few == sorted(few, key=asked.index)
-    assert spread(few, 9) == few
+    few = rows[:3]
     tokens = trained.tokenizer(with_longest(few, 48)[-1].sentence)["input_ids"]
     assert len(tokens) >= 48
+
+
+def test_export_check_rows_are_evenly_spaced():
+    assert spread([*range(10)], 4) == [0, 2, 5, 7]
+    assert spread([1, 2], 9) == [1, 2]
 
 
 def test_export_bad_arguments_print_one_line(folder, tmp_path, monkeypatch, capsys):

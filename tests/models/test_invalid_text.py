@@ -24,9 +24,9 @@ from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.inference.question_answering import windows
 from qacg_models.inference.summarization import encode_document
 from qacg_models.reporting.run_records import read_rows
-from qacg_models.runs.run_config import read_run_file
+from qacg_models.runs.record import read_run_file
 from qacg_models.utils import plain_text
-from qacg_models.utils.json_fields import convert_json, read_json_as
+from qacg_models.utils.json_fields import read_json_as
 from qacg_models.utils.plain_text import parse_json, parse_json_at
 from untrained import write_model
 
@@ -263,21 +263,6 @@ def test_read_json_integer_beyond_float_raises(tmp_path):
     (tmp_path / "run.json").write_text("1" * 400)
     with raises("InputError: run.json: expected a number, got 111"):
         read_json_as(float, tmp_path / "run.json")
-
-
-def test_convert_json_kind_none_accepts_null():
-    assert convert_json(None, None) is None
-
-
-def test_convert_json_kind_none_rejects_a_number():
-    with raises("InputError: step: expected null, got 3"):
-        convert_json(None, 3, "step")
-
-
-@pytest.mark.parametrize("kind", [bytes, bytes | None, list[int], dict[int, str]])
-def test_convert_json_unsupported_kind_raises(kind):
-    with raises("TypeError: kind: expected a type that JSON can store, got ..."):
-        convert_json(kind, {})
 
 
 def test_run_file_too_large_raises(endless, monkeypatch):

@@ -165,7 +165,9 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     page = Tree(text)
     assert page.fetched == []
     viewers = [one for one in page.all("div") if one.get("class") == "viewer"]
-    assert len(viewers) == 2
+    assert len(viewers) == 1  # one text of these has a positive and a negative row
+    labels = [one["aria-label"] for one in page.found if one.get("role") == "img"]
+    assert labels[0].startswith("The model is ") and labels[1:] == ["training loss"]
     tables = json.loads((tmp_path / "report" / "tables.json").read_text())
     record = json.loads((tmp_path / "model" / "training.json").read_text())
     assert len(asked) == 1

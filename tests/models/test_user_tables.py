@@ -19,7 +19,7 @@ from qacg_models.data.lines import numbered_lines
 from qacg_models.data.requests import read_requests
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.run_config import read_run_file, write_run_file
+from qacg_models.runs.record import read_run_file, write_run_file
 from table_files import WIDE, half_filled, write_table
 from untrained import OWN
 

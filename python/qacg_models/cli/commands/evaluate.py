@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         row_title,
         selection_note,
     )
-    from qacg_models.runs.training_texts import count_training_texts
+    from qacg_models.runs.record import count_training_texts
 
     _check(arguments)
     check_machine_flags(arguments)
