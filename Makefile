@@ -49,9 +49,10 @@ test: lint ## Lint (Python and C++) and the default tests, in a few minutes
 test-all: test types docs test-full check-triton-oldest check-sanitizers check-faults ## Default and full tests, the oldest Triton, sanitizers and faults; no GPU: half an hour on two cores
 
 # `make -k -j2` uses the cores that types and faults leave idle. The thread sanitizer, the documentation site and the
-# tests that take most of the time are in test-all only.
+# tests that take most of the time are in test-all only. Kernels of other instruction sets share most of their sources.
 test-ci: test types test-selected check-sanitizers check-faults ## What CI runs: a fixed part of test-all; `make -k` continues after a failure
 test-ci: SANITIZERS = address
+test-ci: SANITIZED = $(if $(filter x86_64,$(shell uname -m)),--levels plain avx2 amx)
 
 test-all test-ci: CALLS = 4
 test-all test-ci: FAULTS = short
@@ -114,7 +115,7 @@ CALLS ?= 100
 SANITIZERS ?= address thread
 check-sanitizers: OUT = build/sanitizers
 check-sanitizers: $(READY) ## The C++ kernels under the address, undefined-behaviour and thread sanitizers: CALLS=100 SANITIZERS=thread
-	$(PY) tests/check_sanitizers.py --calls $(CALLS) --out $(OUT) $(SANITIZERS:%=--only %)
+	$(PY) tests/check_sanitizers.py --calls $(CALLS) --out $(OUT) $(SANITIZERS:%=--only %) $(SANITIZED)
 
 EMULATED ?=
 check-aarch64: OUT = build/aarch64

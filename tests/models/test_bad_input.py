@@ -14,7 +14,6 @@ from qacg_models import (
 )
 from qacg_models.errors import CheckpointError, InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import start
 from qacg_models.utils.field_checks import MOST
 from safetensors.torch import load_file, save_file
 
@@ -360,15 +359,6 @@ def test_train_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys)
         run.write_text(f"seeds: {seeds}\n", encoding="utf-8")
         fails(capsys, [*train, "--config", run], "seed", part)
     assert not (tmp_path / "m").exists()
-
-
-def test_train_model_larger_than_memory_raises(small_data, tmp_path, capsys, monkeypatch):
-    made = []
-    monkeypatch.setattr(start, "_memory", lambda: 2**20)
-    monkeypatch.setattr("transformers.PreTrainedModel._from_config", lambda *a, **k: made.append(a))
-    arguments = ["train", "--data", small_data, "--output", tmp_path / "m", "--set", "hidden_size=512"]
-    fails(capsys, arguments, "hidden_size", "layers", "fits into 0.00105 GB")
-    assert not made
 
 
 def test_config_accepts_the_largest_published_sizes():

@@ -53,7 +53,7 @@ def test_breakdown_separates_aspects_and_sorts_errors():
     found = Breakdown.of(OWN, rows, shares((0, 0.9), (2, 0.6), (1, 0.8)))
     assert set(found.by_aspect) == {"food", "price"}
     assert [one.support for one in found.by_aspect["price"]] == [0, 0, 1]
-    assert [(one.line, one.text, one.predicted) for one in found.errors] == [
+    assert [(one["line"], one["text"], one["predicted"]) for one in found.errors] == [
         (4, "too dear", OWN.labels[1]),
         (3, "fine soup", OWN.labels[2]),
     ]
@@ -63,7 +63,7 @@ def test_breakdown_separates_aspects_and_sorts_errors():
 def test_breakdown_lists_the_most_confident_errors_only():
     rows = [row(line, "food", 0) for line in range(ERRORS + 5)]
     found = Breakdown.of(OWN, rows, shares(*((1, 0.5 + line / 100) for line in range(ERRORS + 5))))
-    assert [one.line for one in found.errors] == [*range(ERRORS + 4, 4, -1)]
+    assert [one["line"] for one in found.errors] == [*range(ERRORS + 4, 4, -1)]
     assert found.error_count == ERRORS + 5
 
 

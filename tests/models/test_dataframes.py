@@ -1,11 +1,9 @@
 """AspectSentiment for people with a DataFrame: fit, predict, evaluate, save, upload."""
 
-import builtins
 import csv
 import errno
 import re
 import shutil
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import huggingface_hub
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -29,8 +28,6 @@ from qacg_models.metrics import tfidf
 from qacg_models.runs.options import RECIPES
 from qacg_models.runs.record import TEXTS_NAME
 from untrained import OWN, TEXTS, write_model
-
-pd = pytest.importorskip("pandas")
 
 NAMES = {"text": "review", "aspect": "topic", "label": "verdict"}
 OPTIONS = {"start": "scratch", "max_steps": 3, "eval_every": 3}
@@ -423,20 +420,6 @@ def test_evaluate_names_of_columns_are_never_replaced(ask):
             ask.evaluate(frame, **{argument: ""})
         with raises(f"InputError: {argument}_column: expected a str, got 0."):
             ask.evaluate(frame, **{argument: 0})
-
-
-def test_predict_mapping_without_pandas_raises(ask, monkeypatch):
-    plain = builtins.__import__
-    monkeypatch.delitem(sys.modules, "pandas")
-
-    def without_pandas(name, *rest):
-        if name == "pandas":
-            raise ImportError(name)
-        return plain(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without_pandas)
-    with pytest.raises(InputError, match=r"pandas: expected an installed package, got none\..*pip install pandas"):
-        ask.predict({"text": [TEXTS[0]]})
 
 
 def test_evaluate_equals_qacg_evaluate(ask, tmp_path):

@@ -17,9 +17,9 @@ from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.sentences import normalized
 from qacg_models.data.task import SENTIHOOD
+from qacg_models.suggestion import proposals as proposals_module
 from qacg_models.suggestion.proposals import choose, propose
-from qacg_models.suggestion.sheet import dev_rows, distinct, noun_rows, random_rows
-from qacg_models.suggestion.uncertainty import most_uncertain
+from qacg_models.suggestion.sheet import dev_rows, distinct, most_uncertain, noun_rows, random_rows
 from qacg_models.suggestion.words import Words
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -79,9 +79,10 @@ def write(path, rows):
         pytest.param(GERMAN, "war", "aber", str.lower, id="german-without-capitals"),
     ],
 )
-def test_propose_groups_the_nouns_of_an_aspect(aspects, was, but, spell):
+def test_propose_groups_the_nouns_of_an_aspect(aspects, was, but, spell, monkeypatch):
+    monkeypatch.setattr(proposals_module, "ASPECTS", 4)
     texts = [(spell(text), about) for text, about in two_clause_reviews(aspects, was, but)]
-    proposals = propose([text for text, _ in texts], 4)
+    proposals = propose([text for text, _ in texts])
     expected = {name: {spell(noun.split()[1]) for noun in nouns.split("|")} for name, (nouns, _) in aspects.items()}
     assert sorted(map(sorted, (one.words for one in proposals))) == sorted(map(sorted, expected.values()))
     for one in proposals:
@@ -89,7 +90,7 @@ def test_propose_groups_the_nouns_of_an_aspect(aspects, was, but, spell):
         assert one.name in one.words
         assert set(one.picked) == {number for number, (_, about) in enumerate(texts) if name in about}
         assert all(word in texts[number][0].split() for number, words in zip(one.picked, one.found) for word in words)
-    assert proposals == propose([text for text, _ in texts], 4), "deterministic"
+    assert proposals == propose([text for text, _ in texts]), "deterministic"
 
 
 def test_words_leave_out_contractions():
@@ -109,8 +110,7 @@ def test_words_separate_nouns_from_opinions():
 
 def test_propose_nouns_without_opinions_separately():
     sentences = [f"The {noun}." for noun in ("soup", "bill", "staff") for _ in range(10)]
-    assert [one.words for one in propose(sentences, 2)] == [("bill",), ("soup",)]
-    assert {one.words for one in propose(sentences, 3)} == {("soup",), ("bill",), ("staff",)}
+    assert {one.words for one in propose(sentences)} == {("soup",), ("bill",), ("staff",)}
 
 
 def test_suggest_sheet_with_labels_is_training_data(tmp_path, capsys):
@@ -151,7 +151,7 @@ def test_noun_rows_alternate_aspects_without_repeats():
     sentences = distinct([*texts, texts[0].upper(), f"  {texts[1]} "], by_sentence=False)
     assert sentences == list(dict.fromkeys(texts))
     assert distinct(["One is here. Two is there."], by_sentence=True) == ["One is here.", "Two is there."]
-    proposals = propose(sentences, 4)
+    proposals = propose(sentences)
     rows = noun_rows(sentences, proposals, 12)
     first = list(dict.fromkeys(row.text for row in rows))[:4]
     assert all(sentences.index(text) in one.picked for text, one in zip(first, proposals))
@@ -488,20 +488,6 @@ def test_propose_terse_reviews_lists_a_frequent_word_first():
     assert first.name == "ads"
     about = {number for number, one in enumerate(categories) if "ads" in one}
     assert len(about & set(first.picked)) > 0.95 * len(about) > 100
-
-
-def test_propose_no_aspects_raises():
-    with raises("InputError: count: expected at least 1, got 0"):
-        propose(["The soup was good."] * 30, count=0)
-
-
-def test_propose_more_aspects_splits_clusters():
-    texts = [text for text, _ in terse_reviews("app")]
-    assert len(propose(texts)) == 30
-    more = propose(texts, 45)
-    assert len(more) == 45 and len({one.name for one in more}) == 45
-    with_everything = propose(texts, 1000)
-    assert all(len(one.words) == 1 for one in with_everything)
 
 
 def test_propose_counted_nouns_need_no_article():

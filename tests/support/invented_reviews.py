@@ -125,7 +125,7 @@ APP = {
     "sync": (7, "sync fails|sync between devices works great|lost all notes after sync|backup gone|backup works"),
     "sound": (5, "volume too low|sound stutters|great sound|no sound on bluetooth|music stops randomly"),
 }
-# Written later than the word lists of `suggestion/function_words.py`, which may be adapted to APP.
+# Written later than the word lists of `suggestion/words.py`, which may be adapted to APP.
 HEADPHONES = {
     "comfort": (14, "ear pads hurt|comfy pads|headband squeezes|clamp too tight|light weight, comfy|pads peel off"),
     "sound": (22, "bass muddy|bass slaps|treble harsh|awesome bass|mids missing|no bass at all|tinny treble"),

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from qacg_models.data import Dataset, Example, describe
-from qacg_models.data.example_table import column_values, distinct
+from qacg_models.data.example import distinct, frame_of
 from qacg_models.data.formats import find_format
 from qacg_models.data.task import Task
 from qacg_models.metrics.tfidf import cross_fitted
@@ -328,6 +328,6 @@ def check_data(dataset: Dataset, options: TrainingOptions) -> DataCheck:
 
 def _balance(rows: Sequence[Example], dataset: Dataset) -> dict[str, Counter[int]]:
     found: dict[str, Counter[int]] = {aspect: Counter() for aspect in dataset.task.aspects}
-    for aspect, label in column_values(rows, "aspect", "label"):
-        found[aspect][label] += 1
+    for (aspect, label), count in frame_of(rows).groupby(["aspect", "label"]).size().items():
+        found[aspect][label] = count
     return found

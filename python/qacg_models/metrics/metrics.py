@@ -22,7 +22,6 @@ import numpy as np
 
 from qacg_models.data.example import Example
 from qacg_models.data.task import Task
-from qacg_models.errors import InputError
 from qacg_models.utils.json_fields import convert_json_fields
 
 
@@ -527,14 +526,9 @@ def majority_probabilities(label_shares: Sequence[float], rows: int) -> np.ndarr
 
 
 def intervals(
-    judge: Callable[[np.ndarray], Metrics],
-    sentences: Sequence[Hashable],
-    *,
-    repeats: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
+    judge: Callable[[np.ndarray], Metrics], sentences: Sequence[Hashable], *, repeats: int = 1000, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """Returns percentile intervals of every metric by the bootstrap over sentences (Efron, 1979).
+    """Returns 95 % intervals of every metric by the bootstrap over sentences (Efron, 1979): percentiles of samples.
 
     Sentences, not rows, are drawn with replacement: rows of a sentence are dependent, and drawing rows would make the
     intervals too narrow. A sample in which a metric is undefined is left out of the interval of that metric.
@@ -542,29 +536,20 @@ def intervals(
     Args:
         judge: function that computes the metrics for (N,) weights of the rows.
         sentences: (N,) sentence of each row, at least one.
-        repeats: number of samples.
-        level: confidence level, such as 0.95.
+        repeats: number of samples, at least 1.
         seed: seed of the samples.
 
     Returns:
         Lower and upper bound by metric; NaN for a metric that is undefined in every sample.
-
-    Raises:
-        InputError: `repeats` is below 2, or `level` is outside (0, 1).
     """
-    if repeats < 2 or not 0 < level < 1:
-        raise InputError(
-            f"bootstrap: expected at least 2 repeats and a level between 0 and 1, got {repeats} and {level}"
-        )
     drawn: dict[str, list[float]] = {}
     for weights in resampled(sentences, repeats, np.random.default_rng(seed)):
         metrics = judge(weights)
         for name in metrics.TITLES:
             drawn.setdefault(name, []).append(getattr(metrics, name))
-    tail = 100 * (1 - level) / 2
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a metric that is undefined in all samples gives NaN
-        bounds = {name: np.nanpercentile(values, (tail, 100 - tail)) for name, values in drawn.items()}
+        bounds = {name: np.nanpercentile(values, (2.5, 97.5)) for name, values in drawn.items()}
     return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
 
 
@@ -586,24 +571,20 @@ def resampled(sentences: Sequence[Hashable], repeats: int, generator: np.random.
         yield np.bincount(picks, minlength=len(numbers))[sentence].astype(np.float64)
 
 
-def wilson_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
-    """Returns the confidence interval of the share count / total (Wilson, 1927).
+def wilson_interval(count: int, total: int) -> tuple[float, float]:
+    """Returns lower and upper bound of the 95 % confidence interval of the share count / total (Wilson, 1927).
 
     The interval lies in [0, 1], and is valid even if `total` is small.
 
     Args:
         count: number of rows with the property.
         total: number of all rows, at least 1.
-        level: confidence level, between 0 and 1.
-
-    Returns:
-        The lower and the upper bound.
 
     Example:
         >>> [round(bound, 3) for bound in wilson_interval(8, 10)]
         [0.49, 0.943]
     """
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+    z = NormalDist().inv_cdf(0.975)
     share, spread = count / total, z * z / total
     centre = (share + spread / 2) / (1 + spread)
     half = z * (share * (1 - share) / total + spread / (4 * total)) ** 0.5 / (1 + spread)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,29 +36,6 @@ _TITLES = ("precision in %", "recall in %", "F1 in %", "rows")
 
 
 @dataclass(frozen=True)
-class PredictionError:
-    """A row with a wrong prediction.
-
-    Attributes:
-        line: line number in the file.
-        text: text of the row.
-        target: name of the target; empty if the task has no targets.
-        aspect: name of the aspect.
-        label: the true label.
-        predicted: the most probable label.
-        confidence: probability of `predicted`.
-    """
-
-    line: int
-    text: str
-    target: str
-    aspect: str
-    label: str
-    predicted: str
-    confidence: float
-
-
-@dataclass(frozen=True)
 class Breakdown:
     """Scores of a model on labelled rows, by label and aspect.
 
@@ -67,7 +44,8 @@ class Breakdown:
         confusion: (labels, labels) numbers of rows by true and predicted label.
         by_label: scores of each label.
         by_aspect: scores of each label, for each aspect that occurs in the rows.
-        errors: the most confident errors, at most ERRORS, most confident first.
+        errors: the most confident errors, at most ERRORS, most confident first; each has the keys line, text, target
+            (empty if the task has no targets), aspect, label, predicted, and confidence (probability of `predicted`).
         error_count: number of all errors.
     """
 
@@ -75,7 +53,7 @@ class Breakdown:
     confusion: np.ndarray
     by_label: tuple[ClassScores, ...]
     by_aspect: dict[str, tuple[ClassScores, ...]]
-    errors: tuple[PredictionError, ...]
+    errors: tuple[dict, ...]
     error_count: int
 
     @classmethod
@@ -101,9 +79,9 @@ class Breakdown:
         errors = []
         for index in wrong[np.argsort(-confidence[wrong], kind="stable")][:ERRORS]:
             row = rows[int(index)]
-            names = task.labels[gold[index]], task.labels[predicted[index]]
-            share = float(confidence[index])
-            errors.append(PredictionError(row.line, row.sentence, row.target, row.aspect, *names, share))
+            names = {"label": task.labels[gold[index]], "predicted": task.labels[predicted[index]]}
+            found = {"line": row.line, "text": row.sentence, "target": row.target, "aspect": row.aspect, **names}
+            errors.append(found | {"confidence": float(confidence[index])})
         return cls(task.labels, confusion, class_scores(confusion), by_aspect, tuple(errors), len(wrong))
 
     def label_cells(self) -> Cells:
@@ -127,13 +105,10 @@ class Breakdown:
 
     def error_cells(self) -> Cells:
         """Returns header and rows of the table of errors."""
-        target = ["target"] if any(one.target for one in self.errors) else []
-        names = [*target, "aspect", "label", "predicted"]
-        rows = [
-            [str(one.line), one.text, *(getattr(one, name) for name in names), f"{one.confidence:.2f}"]
-            for one in self.errors
-        ]
-        return ["line", "text", *names, "confidence"], rows
+        target = ["target"] if any(one["target"] for one in self.errors) else []
+        names = ["text", *target, "aspect", "label", "predicted"]
+        rows = [[str(one["line"]), *(one[name] for name in names), f"{one['confidence']:.2f}"] for one in self.errors]
+        return ["line", *names, "confidence"], rows
 
     def to_json(self) -> dict:
         """Returns the breakdown as JSON types, with NaN as None."""
@@ -146,7 +121,7 @@ class Breakdown:
             "aspects": {aspect: by_name(scores) for aspect, scores in self.by_aspect.items()},
             "confusion": self.confusion.tolist(),
             "error_count": self.error_count,
-            "errors": [asdict(one) for one in self.errors],
+            "errors": list(self.errors),
         }
 
 

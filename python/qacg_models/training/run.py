@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.data import Dataset, file_digests, label_shares
-from qacg_models.data.example_table import distinct
+from qacg_models.data.example import distinct
 from qacg_models.errors import InputError
 from qacg_models.inference.saving import declare_task
 from qacg_models.inference.trained_card import write_card
@@ -296,7 +296,7 @@ def _fit(run: _Run, checkpoint: Path | None) -> None:
     made_with = origin()  # at the start, because the checkout can change while training runs
     tokenizer = begin_tokenizer(dataset, options)
     model = begin_model(dataset, options, tokenizer, say)
-    splits = encode_splits(run.folder.path, dataset, run.split, options, tokenizer, model.config, say)
+    splits = encode_splits(dataset, run.split, options, tokenizer, model.config, say)
     weights = sum(parameter.numel() for parameter in model.parameters())
     say(
         f"model: {BACKBONES[options.model].title}, {counted(model.config.num_hidden_layers, 'layer')},"

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
 from qacg_models.data import Dataset
-from qacg_models.data.example_table import distinct
+from qacg_models.data.example import distinct
 from qacg_models.data.tokenization import load_tokenizer, train_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import check_attention

@@ -18,15 +18,15 @@ from qacg_models.cli.flags import (
     print_machine_line,
     resolve_text_flags,
 )
-from qacg_models.data.lines import STANDARD_INPUT
+from qacg_models.data.text_files import STANDARD_INPUT
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import clipped, counted
 from qacg_models.utils.distributed import world_size
 
 if TYPE_CHECKING:
     from qacg_models.data.columns import Columns
+    from qacg_models.data.example import RowProblems
     from qacg_models.data.requests import Request
-    from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.bulk_prediction import BulkPrediction
 
 USES_MODELS = True
@@ -82,8 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints the predictions; returns 0."""
+    from qacg_models.data.example import RowProblems
     from qacg_models.data.requests import check_requests
-    from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.aspect_predictor import AspectPredictor
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines

@@ -76,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Proposes aspects, or loads the model of --with, and writes the sheet; returns 0."""
     from qacg_models.data.columns import Columns
+    from qacg_models.data.example import RowProblems
     from qacg_models.data.requests import format_of, read_requests
-    from qacg_models.data.row_problems import RowProblems
     from qacg_models.suggestion.sheet import check_columns, distinct, read_sheet, write_sheet
 
     _check(arguments)
@@ -116,8 +116,7 @@ def _new_rows(
 ) -> list[SheetRow]:
     """Returns the new rows to label, evaluation rows first; training rows have no text of an evaluation row."""
     from qacg_models.data.sentences import normalized
-    from qacg_models.suggestion.sheet import dev_rows, mixed, noun_rows, random_rows
-    from qacg_models.suggestion.uncertainty import most_uncertain
+    from qacg_models.suggestion.sheet import dev_rows, mixed, most_uncertain, noun_rows, random_rows
 
     names = [one.name for one in asked] if isinstance(asked, list) else list(asked.trained.task.aspects)
     quarter = arguments.rows // 4
@@ -172,8 +171,6 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
     for number, one in enumerate(proposals, 1):
         share = len(one.picked) / len(sentences)
         print(f"{number}. {one.name} ({share:.1%}): {', '.join(one.words[:8])}")
-        if one.phrases:
-            print(f"   phrases: {', '.join(one.phrases)}")
         for place in one.picked[:2]:
             print(f"   - {clipped(sentences[place], 200)}")
     if arguments.aspects is not None:
