@@ -26,6 +26,7 @@ setup(
         "scikit-learn>=1.5",
         "threadpoolctl>=3.1",
         "tqdm>=4.66",
+        "pandas>=2.2",
         "pyarrow>=17",
         "pyyaml>=6",
         "filelock>=3.20.3",

@@ -1,10 +1,8 @@
-from .attribution.relevance import (
+from .attribution import (
     attention_relevance as attention_relevance,
+    embedding_gradient as embedding_gradient,
     gradient_relevance as gradient_relevance,
     layerwise_relevance as layerwise_relevance,
-)
-from .attribution.sensitivity import (
-    embedding_gradient as embedding_gradient,
     token_sensitivity as token_sensitivity,
 )
 from .estimators.aspect_sentiment import AspectSentiment as AspectSentiment

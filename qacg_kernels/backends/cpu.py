@@ -9,7 +9,7 @@ import torch
 
 from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import self_check
-from qacg_kernels.operators.registry import define_first_calls, define_operators
+from qacg_kernels.operators.autograd import define_first_calls, define_operators
 from qacg_kernels.operators.schema import NAMESPACE, may_exceed
 from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
 

@@ -20,7 +20,7 @@ from qacg_kernels.utils import torch_internals
 class Backend(Protocol):
     """The members that a backend module has to define.
 
-    A backend module also calls `operators.registry.define_operators(NAME, ...)`.
+    A backend module also calls `operators.autograd.define_operators(NAME, ...)`.
 
     Attributes:
         NAME: the value of the argument `backend` that selects the backend.

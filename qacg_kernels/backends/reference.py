@@ -13,7 +13,7 @@ from torch import Tensor
 from qacg_kernels.call import equations
 from qacg_kernels.call.equations import Position
 from qacg_kernels.call.problem import FORMS, ForwardOutputs, Gradients, Problem, Residuals, Saved, row_dtype
-from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.operators.schema import empty_dense_like
 
 NAME = "reference"

@@ -41,7 +41,6 @@ class Verdict(NamedTuple):
     Attributes:
         error, budget: the largest error of an element, and the largest that is allowed.
         rms_error, rms_budget: the root mean square of the errors, and the largest that is allowed.
-        bad_share: share of elements whose error is above `budget`, 0 to 1.
         worst: index of the element with the largest error.
     """
 
@@ -49,7 +48,6 @@ class Verdict(NamedTuple):
     budget: float
     rms_error: float
     rms_budget: float
-    bad_share: float
     worst: tuple[int, ...]
 
     @property
@@ -124,14 +122,13 @@ class Tally:
         return tuple(int(n) for n in torch.unravel_index(errors.argmax(), errors.shape))
 
     def verdict(self) -> Verdict:
-        """The Verdict over all parts, with `bad_share` 0 and an empty `worst`."""
+        """The Verdict over all parts, with an empty `worst`."""
         count = max(self.count, 1)
         return Verdict(
             error=self.largest,
             budget=self.factor * self.largest_of_eager + self.band,
             rms_error=(self.squares / count) ** 0.5,
             rms_budget=self.factor * (self.squares_of_eager / count) ** 0.5 + self.band,
-            bad_share=0.0,
             worst=(),
         )
 
@@ -159,13 +156,7 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
     tally = Tally(name, got.dtype)
     worst = tally.add(got.detach(), eager.detach(), exact, scale)
     verdict = tally.verdict()
-    if worst is None:
-        return verdict
-    errors = relative_errors(got.detach(), exact, scale)
-    return verdict._replace(
-        bad_share=(errors > verdict.budget).double().mean().item(),
-        worst=worst,
-    )
+    return verdict if worst is None else verdict._replace(worst=worst)
 
 
 GRADIENTS = ("query", "key", "value", "context_query", "context_key", "lambda")

@@ -16,8 +16,7 @@ from qacg_models import (
 from qacg_models.data import DataOptions
 from qacg_models.errors import CheckpointError, InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.run_config import read_run_file
-from qacg_models.training import model_setup
+from qacg_models.runs.record import read_run_file
 from qacg_models.utils.field_checks import MOST
 from safetensors.torch import load_file, save_file
 
@@ -378,15 +377,6 @@ def test_commands_numbers_out_of_range_print_one_line(small_data, tmp_path, caps
 
 def test_dev_seed_accepts_any_integer():
     assert DataOptions(dev_seed=2**70).dev_seed == 2**70  # Python's random generator accepts it
-
-
-def test_train_model_larger_than_memory_raises(small_data, tmp_path, capsys, monkeypatch):
-    made = []
-    monkeypatch.setattr(model_setup, "_memory", lambda: 2**20)
-    monkeypatch.setattr("transformers.PreTrainedModel._from_config", lambda *a, **k: made.append(a))
-    arguments = ["train", "--data", small_data, "--output", tmp_path / "m", "--set", "hidden_size=512"]
-    fails(capsys, arguments, "hidden_size", "layers", "fits into 0.00105 GB")
-    assert not made
 
 
 def test_run_file_keeps_valid_seeds(tmp_path):

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from commands import fails
-from qacg_models.cli import main, process
+from qacg_models.cli import main
 from qacg_models.estimators.aspect_sentiment import AspectSentiment
 from qacg_models.inference import aspect_predictor, trained_model
-from qacg_models.utils import devices
+from qacg_models.utils import devices, quiet
 from untrained import write_model
 
 OPENMP = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
@@ -96,9 +96,9 @@ def test_load_libraries_sets_the_policy_before_torch(no_policy, monkeypatch):
 
     for name in ("torch", "transformers.modeling_utils"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(process.importlib, "import_module", first_import)
+    monkeypatch.setattr(quiet.importlib, "import_module", first_import)
     with pytest.raises(ImportError, match=r"^PASSIVE$"):
-        process.load_libraries()
+        quiet.load_libraries()
 
 
 def test_let_threads_sleep_after_torch_changes_nothing(no_policy):

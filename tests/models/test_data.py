@@ -18,10 +18,9 @@ from qacg_models.data import (
     load_file,
     sample_directory,
 )
-from qacg_models.data.columns import Columns
+from qacg_models.data.dataset import split_dev
 from qacg_models.data.formats import find_format
-from qacg_models.data.sentihood_json import prepared
-from qacg_models.data.splitting import split_dev
+from qacg_models.data.published import sentihood_tokens
 from qacg_models.data.task import SEMEVAL, SENTIHOOD
 from untrained import OWN
 
@@ -279,7 +278,7 @@ def test_sentihood_json_reads_a_worked_example(tmp_path):
     ],
 )
 def test_sentihood_json_text_is_tokenised_like_the_pairs(text, expected):
-    assert prepared(text) == expected
+    assert sentihood_tokens(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -313,7 +312,7 @@ def test_sentihood_json_bad_item_raises(tmp_path, item, reason):
 @pytest.mark.parametrize(
     "text,line,reason",
     [
-        ('{"a": 1}', None, r"expected a JSON array, which begins with \["),
+        ("7", None, r"expected a JSON array, which begins with \["),
         ('[\n{"id": 1, "text": "LOCATION1", "opinions": []}\n{"a": 2}]', 3, r"expected , or \] after an item"),
         ('[\n{"a": }]', 2, "is not JSON"),
         ("[]\n[]", 2, "expected the end of the file after the array"),
@@ -400,7 +399,7 @@ def test_own_tables_give_their_rows(tmp_path, form, lines):
     assert dataset.task.labels == ("None", "bad", "good")
     assert dataset.task.has_absent
     assert dataset.contexts == ("food", "service", "service 2", "service 10")
-    whole = [*find_format(tmp_path / f"train.{form}").examples(tmp_path / f"train.{form}", dataset.task, Columns())]
+    whole = load_file(tmp_path / f"train.{form}", dataset.task)
     assert [row.line for row in whole] == lines
     assert [(row.sentence, row.aspect, dataset.task.labels[row.label]) for row in whole] == ROWS
     # Rows with the same text are one sentence until an aspect repeats.

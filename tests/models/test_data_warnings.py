@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from qacg_models.cli import main
 from qacg_models.data import Example, ExampleTable, evaluation_warnings, load_data, training_warnings
+from qacg_models.data.example import frame_of
 from qacg_models.data.task import Task
 from untrained import OWN, write_model
 
@@ -132,9 +133,8 @@ def test_few_rows_of_test_or_of_an_evaluation_warn(count, warned):
 def test_warnings_of_a_table_are_those_of_a_list():
     rows = [*clean(40), row(200, "cold", BAD), row(201, "cold", GOOD), row(202, "COLD ", GOOD)]
     splits = {"train": rows, "dev": rows[:20], "test": rows}
-    assert training_warnings({name: ExampleTable(part) for name, part in splits.items()}, TASK) == training_warnings(
-        splits, TASK
-    )
+    tables = {name: ExampleTable(frame_of(part)) for name, part in splits.items()}
+    assert training_warnings(tables, TASK) == training_warnings(splits, TASK)
 
 
 def write_csv(path, rows):

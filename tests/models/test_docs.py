@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,8 +21,8 @@ from qacg_models.cli.program import COMMANDS as PROGRAM
 from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.reporting.model_page import RUNTIME_ARCHIVE
-from qacg_models.runs.recipes import RECIPES
-from qacg_models.training import resolve_options
+from qacg_models.runs.options import RECIPES
+from qacg_models.training import start
 from transformers import BertModel
 from untrained import write_model
 
@@ -61,9 +62,8 @@ def typed(tmp_path_factory):
         if RUNTIME:
             (folder / RUNTIME_ARCHIVE).symlink_to(Path(RUNTIME).absolute())
         # The sentences are simple, so a short patience is enough.
-        patch.setattr(resolve_options, "is_installed", lambda name: False)
-        patch.setitem(RECIPES["scratch"], "patience", 1)
-        patch.setitem(RECIPES["scratch"], "batch_size", 16)
+        patch.setattr(start, "is_installed", lambda name: False)
+        patch.setitem(RECIPES, "scratch", replace(RECIPES["scratch"], patience=1, batch_size=16))
         pages = [command for command in TUTORIAL if "--to page" in command]
         assert [command for command in GUIDES if "--to page" in command] == pages, "it runs once"
         for command in [*TUTORIAL, *(command for command in GUIDES if command not in pages), *SEVERAL]:

@@ -24,8 +24,7 @@ from qacg_models.export.export import Check, compare, export, rows_at_hand, spre
 from qacg_models.export.onnx_file import trace
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.calibration import Calibration, Fit, write_calibration
-from qacg_models.runs.record import RECORD_NAME, write_record
-from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.runs.record import RECORD_NAME, RUN_NAME, write_record, write_run_file
 from untrained import TEXTS, write_model
 
 COMMAND = commands("how-to/export", "qacg")[0].removeprefix("qacg ")

@@ -6,7 +6,8 @@ import json
 import pytest
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
-from qacg_models.data.columns import Columns, records
+from qacg_models.data.columns import Columns
+from qacg_models.data.tables import read_table
 from qacg_models.utils.plain_text import escape_formula, unescape_formula
 
 FORMULAS = ["=1+1", "+49 30 1234 never answers", "-5 stars", "@home service", '=HYPERLINK("http://x","y")', "\t=1"]
@@ -32,7 +33,7 @@ def predict(model, texts, output, *flags):
 def test_predictions_are_read_back_unchanged(model, texts, tmp_path):
     predict(model, texts, tmp_path / "out.csv")
     columns = Columns(aspect="aspect", label="label", id="id")
-    read = [record for _, record in records(tmp_path / "out.csv", columns)]
+    read = read_table(tmp_path / "out.csv", columns).to_dict("records")
     assert [record["text"] for record in read] == FORMULAS + OTHERS
     assert [record["id"] for record in read] == [f"-{number}" for number in range(len(read))]
 
@@ -74,8 +75,8 @@ def test_suggest_sheet_escapes_formulas_and_trains(tmp_path):
     assert {row.aspect for part in splits.values() for row in part} == {"@food"}
 
 
-def test_records_keep_apostrophes_of_other_files(tmp_path):
+def test_read_table_keeps_apostrophes_of_other_files(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("text,aspect,label,split\n'-5 stars',food,bad,dev\n")
-    (record,) = (record for _, record in records(path, Columns()))
+    (record,) = read_table(path, Columns()).to_dict("records")
     assert record["text"] == "'-5 stars'"

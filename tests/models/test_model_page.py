@@ -20,8 +20,9 @@ from errors import raises
 from full_members import member
 from qacg_models.cli import main
 from qacg_models.data import DataError
-from qacg_models.data.columns import Columns, records
+from qacg_models.data.columns import Columns
 from qacg_models.data.requests import read_requests
+from qacg_models.data.tables import read_table
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.data.tokenization import load_tokenizer, tokenizer_from_vocabulary
 from qacg_models.inference.prediction_format import PredictionLines
@@ -389,7 +390,7 @@ def test_page_reads_a_csv_like_the_command(name, browser, tmp_path):
         f" return {rows}; }} catch (error) {{ return error.message; }} }})()}} answer"
     )
     try:
-        expected = [[line, record] for line, record in records(path, columns, ".csv", True)]
+        expected = [[line, row] for line, row in read_table(path, columns).to_dict("index").items()]
     except DataError as error:
         (line,) = re.findall(r":(\d+): ", str(error))
         assert found.startswith(f"line {line}: "), (found, str(error))

@@ -305,7 +305,7 @@ def test_sheet_printed_steps_name_the_dev_rows(reviews, tmp_path, capsys):
     sheet = labelled_sheet(reviews, tmp_path, "--rows", "40")
     printed = capsys.readouterr().out
     assert "40 rows to label" in printed
-    assert "Label the 10 rows marked dev first: they are a random sample, on which metrics are measured" in printed
+    assert "Label the 10 rows marked dev first: a random sample, on which metrics are measured" in printed
     assert f"  qacg train --data {sheet} --output MODEL" in printed
     labelled_sheet(reviews, tmp_path, "--rows", "3", "--overwrite")
     assert "No row is marked dev" in capsys.readouterr().out

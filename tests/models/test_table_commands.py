@@ -13,7 +13,7 @@ from commands import error_of
 from model_sizes import SMALL_FLAGS
 from pyarrow import parquet
 from qacg_models.cli import main
-from qacg_models.data.row_problems import RowProblems
+from qacg_models.data.example import RowProblems
 from qacg_models.runs.record import RECORD_NAME, read_record
 from table_files import WIDE, half_filled, write_table
 
@@ -300,8 +300,8 @@ def test_warnings_about_reading_are_one_line(model, tmp_path, capsys):
     out, error = capsys.readouterr()
     assert [json.loads(line)["line"] for line in out.splitlines()] == [4, 5]
     assert error.splitlines()[:2] == [
-        f"warning: {path}: left out lines 2 and 3, which are header rows of a survey tool (ImportId)",
         f"warning: {path}: 1 row has fewer fields than the header (line 5); missing ones are read as empty",
+        f"warning: {path}: left out lines 2 and 3, which are header rows of a survey tool (ImportId)",
     ]
     assert len(error.splitlines()) == 3, error
 

@@ -1,6 +1,7 @@
-"""The record of a training: round trip, and one line with file and field for every invalid record."""
+"""The record of a training, invalid records, and the texts of the training data that `qacg evaluate` recognises."""
 
 import copy
+import csv
 import json
 import math
 from dataclasses import fields, replace
@@ -13,15 +14,25 @@ from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.reporting.tables import stored_split
+from qacg_models.runs import record as record_module
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.record import RECORD_NAME, SplitFile, TrainingRecord, read_record, write_record
+from qacg_models.runs.record import (
+    RECORD_NAME,
+    TEXTS_NAME,
+    SplitFile,
+    TrainingRecord,
+    TrainingTexts,
+    count_training_texts,
+    read_record,
+    write_record,
+    write_training_texts,
+)
 from untrained import OWN, record_of
 
 RECORD = record_of(OWN, [""], TrainingOptions().resolved())
 CONTENT = json.loads(json.dumps(RECORD.to_json()))
 # Objects with free keys: any key may be missing, and `machine` may have any value.
 FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority", "confusion")
-LATER = ("evaluations", "quoting")  # fields that old records do not have
 
 
 def paths(content, before=()):
@@ -45,7 +56,6 @@ NEEDED = [
     path
     for path in FIELDS
     if isinstance(path[-1], str)
-    and path[-1] not in LATER
     and not (len(path) == 2 and path[0] in FREE)
     and not (len(path) > 1 and path[0] == "confusion")
 ]
@@ -87,14 +97,10 @@ def test_record_round_trip_is_equal(tmp_path):
     assert json.loads((tmp_path / RECORD_NAME).read_text()) == CONTENT
 
 
-@pytest.mark.parametrize(("steps", "expected"), [(3, False), (4, True)])
-def test_record_without_evaluations_uses_eval_every(steps, expected):
-    options = RECORD.to_json()["options"] | {"eval_every": 3}
-    old = json.loads(json.dumps(CONTENT | {"options": options, "steps": steps}))
-    old["selected"]["step"] = steps
-    del old["evaluations"]
-    record = TrainingRecord.from_json(old)
-    assert (record.evaluations, record.has_selection) == (None, expected)
+def test_record_of_an_earlier_version_is_read():
+    old = CONTENT | {"parts": 1, "collapsed_steps": [], "padding": 0.5}
+    old["options"] = old["options"] | {"fsdp": False, "beta": None}
+    assert TrainingRecord.from_json(old) == RECORD
 
 
 def test_record_keeps_undefined_metrics():
@@ -131,12 +137,6 @@ def test_record_field_of_another_type_raises(path, tmp_path):
     assert ", got " in printed
 
 
-@pytest.mark.parametrize("path", NEEDED, ids=written)
-def test_record_misspelt_field_raises(path, tmp_path):
-    printed = record_error(tmp_path, changed(path, lambda inside, name: inside.update({f"{name}e": inside.pop(name)})))
-    assert f"lacks the field {path[-1]}" in printed
-
-
 @pytest.mark.parametrize("inside", [(), ("task",), ("selected",), ("options",), ("data_options",), ("data", "dev")])
 def test_record_unknown_field_raises(inside, tmp_path):
     printed = record_error(tmp_path, changed((*inside, "colour"), lambda part, name: part.update({name: "red"})))
@@ -153,7 +153,6 @@ def test_record_unknown_field_raises(inside, tmp_path):
         (("loss", 0), [1], "loss[0]: expected 2 values, got 1"),
         (("max_length",), 0, "max_length: expected 1 to "),
         (("targets", 0), "hotel", "targets: expected one empty name, since the task has no targets, got ['hotel']"),
-        (("contexts",), [7], "has contexts, which this version does not support"),
         (("label_shares",), [1.0], "label_shares: expected 3 shares, one for each label, got 1"),
         (("options", "model"), "albert", "options: model: expected one of "),
         (("task", "metrics"), "luck", "task: metrics: expected one of sentihood, semeval, classification, got 'luck'"),
@@ -185,14 +184,6 @@ def test_record_errors_are_input_errors():
             replace(sentihood, targets=targets)
 
 
-@pytest.mark.parametrize(("task", "targets"), [(OWN, ("",)), (SENTIHOOD, ("location - 1", "location - 2"))])
-def test_record_with_contexts_of_an_earlier_version_is_read(task, targets):
-    record = record_of(task, targets, TrainingOptions().resolved())
-    earlier = json.loads(json.dumps(record.to_json())) | {"contexts": [*record.contexts]}
-    del earlier["targets"]
-    assert TrainingRecord.from_json(earlier) == record
-
-
 def stored_record(path, rows):
     """A record of training whose splits are parts of one file, with metrics of dev and test."""
     digest = file_digest(path)
@@ -213,3 +204,56 @@ def test_stored_split_is_the_evaluated_one(rows, split, count, expected, tmp_pat
     path = tmp_path / "reviews.csv"
     path.write_text("text")
     assert stored_split(stored_record(path, rows), [path], split, count) == expected
+
+
+TEXTS = [f"text {number}" for number in range(100)]
+
+
+def test_training_texts_differing_in_form_are_recognised(tmp_path):
+    write_training_texts(tmp_path, ["The soup was  fine", "b"])
+    found = count_training_texts(tmp_path, ["the soup was fine", "the soup", "c"])
+    assert found == TrainingTexts(found=1, examined=3, evaluated=3)
+    assert found.describe() == "1 of 3 texts was in the training data; the metrics on them are optimistic"
+
+
+def test_training_texts_above_the_limit_examine_a_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_module, "MOST_TEXTS", 40)
+    write_training_texts(tmp_path, TEXTS)
+    assert (tmp_path / TEXTS_NAME).stat().st_size == 40 * 8
+    same = count_training_texts(tmp_path, TEXTS).describe()
+    assert same.startswith("40 of 40 texts (a sample of the 100 evaluated texts) were in the training data")
+    assert count_training_texts(tmp_path, [f"new {text}" for text in TEXTS]).found == 0
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: b""])
+def test_training_texts_damaged_file_raises(tmp_path, damage):
+    write_training_texts(tmp_path, TEXTS)
+    path = tmp_path / TEXTS_NAME
+    path.write_bytes(damage(path.read_bytes()))
+    with raises("ModelFolderError: train_texts.bin: is damaged; delete it"):
+        count_training_texts(tmp_path, TEXTS)
+
+
+def test_evaluate_recognises_training_texts(small_data, tmp_path, capsys):
+    model = tmp_path / "model"
+    sizes = ["--layers", "1", "--hidden", "16", "--heads", "2", "--max-steps", "1", "--from", "scratch"]
+    assert main(["train", "--data", str(small_data), "--output", str(model), *sizes]) == 0
+    with (small_data / "train.tsv").open(newline="") as handle:
+        rows = list(csv.reader(handle, delimiter="\t"))
+    changed = tmp_path / "other.tsv"
+    with changed.open("w", newline="") as handle:
+        csv.writer(handle, delimiter="\t").writerows(rows[:-12])
+    capsys.readouterr()
+    evaluate = ["evaluate", str(model), "--bootstrap", "0", "--data"]
+    assert main([*evaluate, str(changed)]) == 0
+    assert " texts were in the training data; the metrics on them are optimistic" in capsys.readouterr().out
+    assert main([*evaluate, str(small_data)]) == 0
+    assert "\n0 of " in capsys.readouterr().out
+    assert main([*evaluate, str(small_data), "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)["training_texts"]
+    assert counts["found"] == 0 and counts["examined"] == counts["evaluated"] > 0
+    (model / TEXTS_NAME).unlink()
+    assert main([*evaluate, str(small_data)]) == 0
+    assert "in the training data" not in capsys.readouterr().out
+    assert main([*evaluate, str(small_data), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["training_texts"] is None

@@ -14,7 +14,7 @@ import checks
 import pytest
 import torch
 import wheels
-from native import choices, commands, compilers, cuda, environment, platforms, torch_headers
+from native import commands, compilers, cuda, environment, torch_headers
 from setuptools import Distribution, Extension
 
 from qacg_kernels.utils import native_libraries
@@ -79,7 +79,7 @@ def test_old_torch_is_named_with_the_oldest_supported(name, toolkit, monkeypatch
     toolkit("12.8")
     monkeypatch.setenv("QACG_BUILD_CUDA", "1")
     monkeypatch.setattr(torch_headers, "torch_folder", lambda: fake_torch(tmp_path / "torch", "2.9.1+cu128"))
-    assert choices.why_not_built(choices.LIBRARIES[name]).startswith("torch: expected 2.10 or newer, got 2.9.1+cu128")
+    assert commands.why_not_built(commands.LIBRARIES[name]).startswith("torch: expected 2.10 or newer, got 2.9.1+cu128")
 
 
 def test_build_without_torch_fails_with_commands(monkeypatch, tmp_path):
@@ -97,19 +97,19 @@ def test_build_without_torch_fails_with_commands(monkeypatch, tmp_path):
 def test_cuda_library_is_built_on_request_only(toolkit, monkeypatch):
     toolkit("12.8")
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(choices, "why_no_library", lambda: None)
-    gpu, host = (choices.LIBRARIES[name] for name in ("_cuda", "_cpu"))
+    monkeypatch.setattr(commands, "why_no_library", lambda: None)
+    gpu, host = (commands.LIBRARIES[name] for name in ("_cuda", "_cpu"))
     for option in (None, "auto"):
         if option:
             monkeypatch.setenv("QACG_BUILD_CUDA", option)
-        reason = choices.why_not_built(gpu)
+        reason = commands.why_not_built(gpu)
         assert "built on request only; QACG_BUILD_CUDA=1 pip install --no-cache-dir . in a checkout" in reason
         assert "\n" not in reason
     monkeypatch.setenv("QACG_BUILD_CUDA", "0")
-    assert choices.why_not_built(gpu) == "QACG_BUILD_CUDA=0 was set at installation"
+    assert commands.why_not_built(gpu) == "QACG_BUILD_CUDA=0 was set at installation"
     monkeypatch.setenv("QACG_BUILD_CUDA", "1")
-    assert choices.why_not_built(gpu) is None
-    assert choices.why_not_built(host) is None
+    assert commands.why_not_built(gpu) is None
+    assert commands.why_not_built(host) is None
 
 
 @pytest.mark.parametrize(
@@ -132,32 +132,6 @@ def test_gpu_flags_have_machine_code_ptx_and_the_list():
     made = (("80", "sm_80"), ("90a", "sm_90a"), ("90", "compute_90"))
     assert code == [f"-gencode=arch=compute_{virtual},code={real}" for virtual, real in made]
     assert listed == "-DQACG_GPUS=8.0:9.0a:9.0+PTX"
-
-
-@pytest.mark.parametrize("listed", ["8.0 9.0a", "9.0+PTX"])
-def test_build_omits_hopper_if_nvcc_serialises_products(listed, toolkit, tmp_path, monkeypatch, capsys):
-    """nvcc prints the note for sm_90a only; the second build does not have this GPU."""
-    toolkit("12.4")
-    compiler = tmp_path / "bin/nvcc"
-    version = compiler.read_text()
-    note = "ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to"
-    compiler.write_text(
-        f"""{version.splitlines()[0]}
-case "$*" in *--version*) {version.splitlines()[1]}; exit 0;; esac
-case "$*" in *sm_90a*) echo "{note}" >&2;; esac
-while [ $# -gt 0 ]; do if [ "$1" = -o ]; then : > "$2"; fi; if [ "$1" = -MF ]; then : > "$2"; fi; shift; done
-"""
-    )
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
-    monkeypatch.setenv("CXX", str(compiler))
-    folder = tmp_path / "build"
-    folder.mkdir()
-    commands.run_ninja(choices.LIBRARIES["_cuda"], folder, tmp_path / "_cuda.so")
-    assert (tmp_path / "_cuda.so").exists()
-    written = (folder / "build.ninja").read_text()
-    assert "sm_90a" not in written
-    assert "sm_90" in written
-    assert "without 9.0a" in capsys.readouterr().err
 
 
 def test_gpus_without_the_instructions_are_omitted(toolkit, monkeypatch, capsys):
@@ -183,7 +157,7 @@ def test_cuda_build_follows_the_toolkit(release, compresses, toolkit, tmp_path):
     assert text.count("-DQACG_GPUS=") == len(cuda.KERNEL_SOURCES)
 
 
-@pytest.mark.parametrize("tag", [*platforms.TARGETS, "any"])
+@pytest.mark.parametrize("tag", [*environment.TARGETS, "any"])
 def test_wheel_for_linux_x86_64_alone_has_the_cuda_library(tag, toolkit, tmp_path, monkeypatch):
     toolkit("13.0")
     has_cuda = tag == "manylinux_2_28_x86_64"
@@ -195,8 +169,8 @@ def test_wheel_for_linux_x86_64_alone_has_the_cuda_library(tag, toolkit, tmp_pat
     )
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(choices, "why_no_library", lambda: None)
-    reason = choices.why_not_built(choices.LIBRARIES["_cuda"])
+    monkeypatch.setattr(commands, "why_no_library", lambda: None)
+    reason = commands.why_not_built(commands.LIBRARIES["_cuda"])
     assert (reason is None) is has_cuda
     assert has_cuda or "this wheel has no compiled CUDA library" in reason
 
@@ -251,8 +225,8 @@ def symbols(path, *flags):
 @pytest.mark.full
 def test_cuda_host_code_requires_c_functions_of_torch_only(tmp_path):
     """With the stable ABI a library loads on every torch since 2.10, whose C++ names may differ."""
-    if choices.why_no_library():
-        pytest.skip(choices.why_no_library())
+    if commands.why_no_library():
+        pytest.skip(commands.why_no_library())
     made = tmp_path / "attention.o"
     flags = [*compilers.COMMON, "-O0", f"-isystem{torch_headers.include_folder()}", torch_headers.CUDA_FLAG]
     subprocess.run([compilers.compiler(), *flags, "-c", str(ROOT / cuda.HOST_SOURCE), "-o", str(made)], check=True)

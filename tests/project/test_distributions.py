@@ -63,9 +63,9 @@ def test_two_builds_are_equal_byte_for_byte(twice):
 # The host half, whose errors name source files, and one translation unit of kernels.
 LINK = """
 from pathlib import Path
-from native import choices, commands, cpu
+from native import commands, cpu
 cpu.SOURCES = {name: flags for name, flags in cpu.SOURCES.items() if not any(w in name for w in ("avx", "amx", "bf16"))}
-commands.run_ninja(choices.LIBRARIES["_cpu"], Path.cwd(), Path.cwd() / "_cpu.so")
+commands.run_ninja(commands.LIBRARIES["_cpu"], Path.cwd(), Path.cwd() / "_cpu.so")
 """
 
 

@@ -10,7 +10,7 @@ from importlib import metadata
 import checks
 import hub_kernel
 import pytest
-from native.platforms import TARGETS
+from native.environment import TARGETS
 from processes import ROOT, run_python
 
 PACKAGE = {

@@ -147,7 +147,7 @@ def print_error(call, *arguments, **named):
     except InputError as error:
         print(error)
 assert TrainingOptions(model="toy-bert").resolved().context_standalone is True
-print_error(TrainingOptions, model="toy-bert", context_projection="head")
+print_error(TrainingOptions, model="toy-bert", context_from_layer=1)
 folder = Path(sys.argv[1])
 folder.mkdir()
 (folder / "train.lines").write_text("swimming | good\\n", encoding="utf-8")
@@ -162,8 +162,8 @@ print_error(load_data, folder / "train.lines", ["train"], DataOptions(format="to
 def test_toy_model_and_format_reject_wrong_input(copy):
     errors = run(copy, "-c", REJECT, copy / "bad").splitlines()
     assert errors == [
-        "context_projection: expected none for the model 'toy-bert', which has no such field, got head. Omit"
-        " context_projection.",
+        "context_from_layer: expected none for the model 'toy-bert', which cannot use it, got 1. Omit"
+        " context_from_layer.",
         f"{copy / 'bad' / 'train.lines'}:1: expected aspect | label | text, got 'swimming | good'",
         f"{copy / 'bad'}: has data in the formats toy-lines and columns; select one with --format",
         f"{copy / 'bad' / 'train.lines'}: expected no --text-column or similar option: lines have no column names",

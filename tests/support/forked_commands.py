@@ -30,8 +30,6 @@ def preload() -> None:
         "cli",
         "inference.bulk_prediction",
         "models.auto",
-        "training.arguments",
-        "training.callbacks",
         "training.run",
         "training.trainer",
     ):

@@ -18,14 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from qacg_models.data import Dataset, Example, describe
-from qacg_models.data.example_table import column_values, distinct
+from qacg_models.data.example import distinct, frame_of
 from qacg_models.data.formats import find_format
 from qacg_models.data.task import Task
 from qacg_models.metrics.tfidf import cross_fitted
 from qacg_models.reporting.tables import text_table
-from qacg_models.runs.options import SCRATCH, TrainingOptions
-from qacg_models.training.model_setup import begin_tokenizer
-from qacg_models.training.resolve_options import choose_start, resolve_options
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.training.start import begin_tokenizer, resolve_options
 from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.cells import clipped, counted
 from qacg_models.utils.plain_text import escape_formula
@@ -179,8 +178,8 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
     Raises:
         InputError: the options do not fit the data, or their tokenizer or checkpoint cannot be loaded.
     """
-    chosen, start = choose_start(options, dataset)
-    resolved = resolve_options(chosen, dataset)
+    starts: list[str] = []
+    resolved = resolve_options(options, dataset, starts.append)
     tokenizer = begin_tokenizer(dataset, resolved)
     texts = [text for (text,) in distinct(dataset.splits["train"], "sentence")]
     texts = texts[:: max(1, -(-len(texts) // EXAMINED))]
@@ -197,10 +196,9 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
     )
     words = [word for text in texts for word in _WORD.findall(text)]
     pieces = tokenizer(words, add_special_tokens=False)["input_ids"] if words else []
-    named = chosen.tokenizer or chosen.from_checkpoint
     return TokenCheck(
-        start=start,
-        vocabulary=LEARNED if named in (None, SCRATCH) else str(named),
+        start=starts[0],
+        vocabulary=resolved.tokenizer or resolved.from_checkpoint or LEARNED,
         texts=len(texts),
         max_length=resolved.max_length,
         cut=sum(length > resolved.max_length for length in lengths),
@@ -330,6 +328,6 @@ def check_data(dataset: Dataset, options: TrainingOptions) -> DataCheck:
 
 def _balance(rows: Sequence[Example], dataset: Dataset) -> dict[str, Counter[int]]:
     found: dict[str, Counter[int]] = {aspect: Counter() for aspect in dataset.task.aspects}
-    for aspect, label in column_values(rows, "aspect", "label"):
-        found[aspect][label] += 1
+    for (aspect, label), count in frame_of(rows).groupby(["aspect", "label"]).size().items():
+        found[aspect][label] = count
     return found

@@ -148,7 +148,7 @@ def given_data_options(arguments: argparse.Namespace) -> dict[str, object]:
     Raises:
         InputError: `--set` names another option, or has a value of another type.
     """
-    from qacg_models.runs.run_config import checked_options
+    from qacg_models.runs.record import checked_options
 
     names = [field.name for field in fields(DataOptions)]
     return checked_options(dict(arguments.set), "set", names) | selected_fields(vars(arguments), DataOptions)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
-from qacg_models.data.example import Example
-from qacg_models.data.example_table import column_values, counts, distinct
+from qacg_models.data.example import Example, counts, distinct, frame_of
 from qacg_models.data.sentences import normalized
 from qacg_models.data.task import Task
 from qacg_models.utils.cells import clipped, counted
@@ -61,8 +59,6 @@ def training_warnings(
     splits: Mapping[str, Sequence[Example]], task: Task, indices: Mapping[str, Sequence[object]] | None = None
 ) -> tuple[DataWarning, ...]:
     """Returns warnings about training data.
-
-    Rows are read in blocks; about 60 bytes per row of a split are in memory.
 
     Args:
         splits: labelled rows by split name; no split is required.
@@ -223,7 +219,7 @@ def _repeated_rows(
     """
     import numpy as np
 
-    keys, labels = _keys(rows), np.fromiter((label for (label,) in column_values(rows, "label")), np.int32, len(rows))
+    keys, labels = _keys(rows), frame_of(rows)["label"].to_numpy(np.int32)
     order = np.lexsort((labels, keys))  # stable: equal rows keep their order
     same_key = keys[order][1:] == keys[order][:-1]
     same_label = labels[order][1:] == labels[order][:-1]
@@ -274,16 +270,8 @@ def _shown(rows: Sequence[Example], numbers: np.ndarray, task: Task, index: Sequ
 
 
 def _keys(rows: Sequence[Example]) -> np.ndarray:
-    """Returns (N,) uint64: a hash of each row's normalised text, context and target."""
-    import numpy as np
-
-    def hashes() -> Iterator[int]:
-        text, text_hash = None, hashlib.blake2b(digest_size=8)
-        for sentence, context, target in column_values(rows, "sentence", "context", "target"):
-            if sentence != text:  # rows of a sentence are mostly consecutive
-                text, text_hash = sentence, hashlib.blake2b(normalized(sentence).encode() + b"\n", digest_size=8)
-            row_hash = text_hash.copy()
-            row_hash.update(f"{context}\n{target}".encode())
-            yield int.from_bytes(row_hash.digest(), "little")
-
-    return np.fromiter(hashes(), np.uint64, len(rows))
+    """Returns (N,) numbers; rows with the same normalised text, context and target have the same number."""
+    frame = frame_of(rows)
+    codes, texts = frame["sentence"].factorize()
+    same = texts.map(normalized).factorize()[0][codes]
+    return frame.assign(sentence=same).groupby(["sentence", "context", "target"], sort=False).ngroup().to_numpy()

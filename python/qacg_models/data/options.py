@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qacg_models.data.columns import Columns
-from qacg_models.data.delimiters import AUTO, QUOTING
-from qacg_models.data.encodings import UTF_8
+from qacg_models.data.columns import AUTO, QUOTING, Columns
+from qacg_models.data.text_files import UTF_8
 from qacg_models.errors import InputError
 from qacg_models.utils.option_fields import convert_options, option_group
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
@@ -13,16 +13,20 @@ from typing import Any
 
 from typing_extensions import Self
 
+from qacg_models.data import describe
+from qacg_models.data.dataset import load_frame, load_frames
 from qacg_models.data.frames import check_empty, column, data_frame, index_of, is_frame, is_series, items, texts_of
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
-from qacg_models.estimators.memory_data import FRAME_OPTIONS, data_options, frames_as_data, labelled_rows
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
 from qacg_models.inference.saving import download, save_trained, upload
 from qacg_models.metrics import Metrics
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.progress import hidden_bars
 
+# Options that apply to files only.
+_OF_FILES = ("format", "delimiter", "quoting", "encoding", "skip_empty")
+_FRAME_OPTIONS = tuple(field.name for field in fields(DataOptions) if field.name not in _OF_FILES)
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -96,7 +100,6 @@ class AspectSentiment(AspectPredictor):
             InputError: a column is missing, a cell is empty and `on_empty` is "raise", `output` exists, or the options
                 or the data cannot be used.
         """
-        from qacg_models.data import describe
         from qacg_models.training import train
 
         training, reading = _divided(options)
@@ -105,9 +108,9 @@ class AspectSentiment(AspectPredictor):
         frames = {"train": frame} if dev is None else {"train": frame, "dev": dev}
         with (
             nullcontext() if say is print else hidden_bars(),
-            frames_as_data(frames, data_options(names | reading), on_empty, say) as dataset,
             TemporaryDirectory() as folder,
         ):
+            dataset = load_frames(frames, _data_options(names | reading), on_empty, say)
             say("\n".join(describe(dataset)))
             return cls(train(dataset, Path(folder) / "model" if output is None else output, chosen, say=say))
 
@@ -305,7 +308,9 @@ class AspectSentiment(AspectPredictor):
         given = {"text_column": text, "aspect_column": aspect, "label_column": label}
         given = {name: value for name, value in given.items() if value is not None}
         options = self.trained.data_options.overridden(given)
-        return self.trained.evaluate(labelled_rows(self.trained, frame, options, on_empty))
+        return self.trained.evaluate(
+            load_frame(frame, self.trained.task, options, on_empty, contexts=self.trained.contexts)
+        )
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Writes a model folder, as `qacg train` does; an existing model folder is replaced.
@@ -369,7 +374,24 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
                 f"{name}: expected the argument {own[name]}, got the option {name}. Pass {own[name]}=VALUE."
             )
         if name not in training | reading:
-            known = ", ".join(sorted(training | set(FRAME_OPTIONS) - own.keys()))
+            known = ", ".join(sorted(training | set(_FRAME_OPTIONS) - own.keys()))
             raise TypeError(f"{name}: expected an option of qacg train, got an unknown one. Available: {known}.")
     of_training = {name: value for name, value in options.items() if name in training}
     return of_training, {name: value for name, value in options.items() if name in reading}
+
+
+def _data_options(given: Mapping[str, object]) -> DataOptions:
+    """Returns the options for reading a DataFrame.
+
+    Args:
+        given: the options that the user set, by name; other options have their defaults.
+
+    Raises:
+        TypeError: an option is unknown, or applies to files only.
+        InputError: a value is out of range, or contradicts another one.
+    """
+    for name in given:
+        if name not in _FRAME_OPTIONS:
+            advice = "Omit it; it applies to files." if name in _OF_FILES else "Check its spelling."
+            raise TypeError(f"data options: expected one of {', '.join(_FRAME_OPTIONS)}, got {name!r}. {advice}")
+    return DataOptions(**given)  # type: ignore[arg-type]

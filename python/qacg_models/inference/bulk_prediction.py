@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.data.arrow_rows import blocks
+from qacg_models.data.example import blocks
 from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qacg_models.data import DataOptions, Example
-from qacg_models.data.arrow_rows import blocks
 from qacg_models.data.collators import batch_maker, by_length
+from qacg_models.data.example import blocks
 from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, load_tokenizer
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError

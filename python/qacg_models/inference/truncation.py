@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from qacg_models.data import Example
-from qacg_models.data.arrow_rows import blocks
-from qacg_models.data.example_table import distinct
+from qacg_models.data.example import blocks, distinct
 from qacg_models.data.requests import Request
 from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.trained_model import TrainedModel

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qacg_models.data.example import Example, text_fraction
-from qacg_models.data.example_table import counts
+from qacg_models.data.example import Example, counts, text_fraction
 from qacg_models.data.task import Task
 from qacg_models.metrics.metrics import judge
 

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qacg_models.attribution.relevance import layerwise_relevance
-from qacg_models.attribution.sensitivity import token_sensitivity
+from qacg_models.attribution import layerwise_relevance, token_sensitivity
 from qacg_models.data import Example
 from qacg_models.data.collators import PaddingCollator
 from qacg_models.errors import InputError

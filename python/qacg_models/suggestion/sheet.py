@@ -15,8 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qacg_models.data.columns import SPLIT_COLUMN, Columns, records
+from qacg_models.data.columns import SPLIT_COLUMN, Columns
 from qacg_models.data.sentences import normalized, split_sentences
+from qacg_models.data.tables import read_table
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.suggestion.proposals import Proposal
@@ -219,7 +220,7 @@ def read_sheet(path: Path, columns: Columns) -> list[SheetRow]:
     assert columns.aspect is not None and columns.label is not None
     texts = replace(columns, label=None)
     rows = []
-    for _, record in records(path, texts, ".csv", others=True):
+    for record in read_table(path, texts, "csv").to_dict("records"):
         if columns.label not in record:
             raise InputError(f"labelled: expected a column {columns.label!r} in {path}, got {', '.join(record)}")
         split, label = record.get(SPLIT_COLUMN, "").strip().lower() or "train", record[columns.label].strip()

@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates a model, writes and prints its metrics, and compares them with those of training; returns 0."""
     from qacg_models.data import describe_examples, evaluation_warnings
-    from qacg_models.data.example_table import distinct
+    from qacg_models.data.example import distinct
     from qacg_models.inference.trained_model import probabilities_of
     from qacg_models.inference.truncation import TruncationCount
     from qacg_models.metrics import intervals
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         row_title,
         selection_note,
     )
-    from qacg_models.runs.training_texts import count_training_texts
+    from qacg_models.runs.record import count_training_texts
 
     _check(arguments)
     check_machine_flags(arguments)

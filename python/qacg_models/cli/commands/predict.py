@@ -18,17 +18,15 @@ from qacg_models.cli.flags import (
     print_machine_line,
     resolve_text_flags,
 )
-from qacg_models.cli.process import with_resume
-from qacg_models.data.lines import STANDARD_INPUT
+from qacg_models.data.text_files import STANDARD_INPUT
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import clipped, counted
 from qacg_models.utils.distributed import world_size
-from qacg_models.utils.output_lock import partial_path
 
 if TYPE_CHECKING:
     from qacg_models.data.columns import Columns
+    from qacg_models.data.example import RowProblems
     from qacg_models.data.requests import Request
-    from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.bulk_prediction import BulkPrediction
 
 USES_MODELS = True
@@ -82,19 +80,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(columns=None, window=WINDOW, escape_formulas=False)
 
 
-def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
-    """Returns the arguments that resume an interrupted run; None if there is no unfinished run of --output."""
-    if arguments.output is None or not partial_path(arguments.output).exists():
-        return None
-    # --overwrite, also if abbreviated, is dropped: --resume excludes it, and the state of the run has it.
-    kept = [one for one in given if not (len(one) > 3 and "--overwrite".startswith(one))]
-    return with_resume(kept, arguments)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints the predictions; returns 0."""
+    from qacg_models.data.example import RowProblems
     from qacg_models.data.requests import check_requests
-    from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.aspect_predictor import AspectPredictor
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
@@ -210,11 +199,9 @@ def _columns(arguments: argparse.Namespace) -> Columns:
 
 
 def _print(bulk: BulkPrediction, requests: Sequence[Request], skipped: RowProblems) -> None:
-    from qacg_models.cli.process import write_out
-
     uncertain = total = 0
     for line in bulk.stream(requests):
-        write_out(line)
+        sys.stdout.write(line)
         if bulk.lines.min_confidence is not None and line:
             uncertain, total = (sum(pair) for pair in zip((uncertain, total), bulk.lines.count_uncertain([line])))
     if bulk.lines.min_confidence is not None:

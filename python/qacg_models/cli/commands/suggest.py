@@ -76,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Proposes aspects, or loads the model of --with, and writes the sheet; returns 0."""
     from qacg_models.data.columns import Columns
+    from qacg_models.data.example import RowProblems
     from qacg_models.data.requests import format_of, read_requests
-    from qacg_models.data.row_problems import RowProblems
     from qacg_models.suggestion.sheet import check_columns, distinct, read_sheet, write_sheet
 
     _check(arguments)
@@ -141,16 +141,12 @@ def _new_rows(
 def _print_next_steps(
     arguments: argparse.Namespace, to_label: list[SheetRow], labelled: list[SheetRow], columns: Columns
 ) -> None:
-    texts, done = len({row.text for row in to_label}), sum(bool(row.label) for row in labelled)
-    dev = sum(row.split == "dev" for row in to_label)
-    print(
-        f"{counted(len(to_label), 'row')} to label, from {counted(texts, arguments.by)}, in {arguments.output}",
-        end="",
-    )
-    print(f", followed by {counted(done, 'labelled row')} from {arguments.labelled}" if labelled else "")
+    dev, texts = sum(row.split == "dev" for row in to_label), len({row.text for row in to_label})
+    done = counted(sum(bool(row.label) for row in labelled), "labelled row")
+    more = f", followed by {done} from {arguments.labelled}" if labelled else ""
+    print(f"{counted(len(to_label), 'row')} to label, from {counted(texts, arguments.by)}, in {arguments.output}{more}")
     if dev:
-        marked = "row marked dev first: it is" if dev == 1 else f"{dev:,} rows marked dev first: they are"
-        print(f"Label the {marked} a random sample, on which metrics are measured.")
+        print(f"Label the {counted(dev, 'row')} marked dev first: a random sample, on which metrics are measured.")
     elif not any(row.split == "dev" for row in labelled):
         print(
             "No row is marked dev, so qacg train uses a part of the sheet as dev. These rows are no random sample:"
@@ -188,7 +184,7 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
 
 
 def _load(arguments: argparse.Namespace) -> AspectPredictor:
-    from qacg_models.cli.process import load_libraries
+    from qacg_models.utils.quiet import load_libraries
 
     load_libraries()
     from qacg_models.inference.aspect_predictor import AspectPredictor
@@ -227,15 +223,13 @@ def _check(arguments: argparse.Namespace) -> None:
             "labelled: expected the CSV on which the model of --with was trained, got none. Add --labelled FILE; its "
             "rows are copied to the new sheet."
         )
-    if arguments.labelled is not None and arguments.labelled.suffix.lower() != ".csv":
-        raise InputError(f"labelled: expected a name that ends in .csv, got {arguments.labelled}.")
     output = arguments.output
-    if output.suffix.lower() != ".csv":
-        raise InputError(f"output: expected a name that ends in .csv, got {output}.")
+    for name, path in (("labelled", arguments.labelled), ("output", output)):
+        if path is not None and path.suffix.lower() != ".csv":
+            raise InputError(f"{name}: expected a name that ends in .csv, got {path}.")
     check_writable("output", output)
-    check_not_input("output", output, arguments.input)
-    if arguments.labelled is not None:
-        check_not_input("output", output, arguments.labelled)
+    for source in filter(None, (arguments.input, arguments.labelled)):
+        check_not_input("output", output, source)
     if output.exists() and not arguments.overwrite:
         raise InputError(
             f"output: expected a new file, got {output}, which exists. Set --overwrite to replace it, labels included."

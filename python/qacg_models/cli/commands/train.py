@@ -1,16 +1,12 @@
 """`qacg train`: trains a model, or one per seed, on a folder or files of data."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from qacg_models.cli.flags import DATA_FLAGS, add_option_flags, add_set_flag, add_table_flags, selected_fields
-from qacg_models.cli.process import with_resume
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.recipes import describe_default
-from qacg_models.utils.output_lock import unfinished_path
+from qacg_models.runs.options import TrainingOptions, describe_default
 
 USES_MODELS = True
 HELP = "train on tables of your own (CSV, JSON, JSONL, Excel, Parquet), or on SentiHood, SemEval, MAMS or GermEval"
@@ -67,25 +63,10 @@ def given_options(arguments: argparse.Namespace) -> dict[str, object]:
     Raises:
         InputError: the file cannot be used, an option is unknown, or a value has another type.
     """
-    from qacg_models.runs.run_config import checked_options, read_run_file
+    from qacg_models.runs.record import checked_options, read_run_file
 
     file = {} if arguments.config is None else read_run_file(arguments.config)
     return file | checked_options(dict(arguments.set), "set") | vars(arguments)
-
-
-def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
-    """Returns the arguments that resume an interrupted run; None if nothing in --output can be resumed.
-
-    Raises:
-        InputError: the file of --config cannot be used.
-        KeyError: no output is given.
-    """
-    output = Path(given_options(arguments)["output"])
-    # Finished seeds are kept, unless --overwrite replaces them.
-    has_finished_seeds = not arguments.overwrite and any(output.glob("seed-*"))
-    if has_finished_seeds or unfinished_path(output).exists() or any(output.glob(unfinished_path(Path("seed-*")).name)):
-        return with_resume(given, arguments)
-    return None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -99,9 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
         stored_results,
         weaker_than_tfidf,
     )
-    from qacg_models.training import train_seeds
+    from qacg_models.training import summarize, train_seeds
     from qacg_models.training.run import selection_split
-    from qacg_models.training.seeds import summarize
     from qacg_models.utils.distributed import is_main, main_only
     from qacg_models.utils.outputs import check_writable
 

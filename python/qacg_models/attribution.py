@@ -1,7 +1,8 @@
-"""Layer-wise relevance propagation, as in the analysis released with QACG-BERT.
+"""Attribution of a predicted logit to tokens: gradient sensitivity, and layer-wise relevance propagation.
 
-The relevance of a value is its share of a logit. A rule computes the relevance of an input from the relevance R of an
-output. The attention rule is one matrix product, so that no L x L x D tensor is materialised.
+Relevance is computed as in the analysis released with QACG-BERT. The relevance of a value is its share of a logit. A
+rule computes the relevance of an input from the relevance R of an output. The attention rule is one matrix product, so
+that no L x L x D tensor is materialised.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,11 +14,160 @@ import torch
 from torch import Tensor, nn
 
 from qacg_kernels.attention_layers import autocast_enabled
-from qacg_models.attribution.sensitivity import classify, evaluation_mode, one_hot
 from qacg_models.models.pretrained import EncoderPreTrainedModel
 from qacg_models.modules.bert_layers import AttentionPooler
 from qacg_models.modules.softmax_attention import merge_heads, split_heads
 from qacg_models.utils.field_checks import check_number
+
+_INTEGERS = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def token_sensitivity(
+    model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], target: int | Tensor | None = None
+) -> Tensor:
+    """Returns the squared norm of d logit / d embedding (after LayerNorm) for every token.
+
+    Args:
+        model: a sequence classifier of this package, which is run in evaluation mode; parameter gradients do not
+            change. No other thread may run the model at the same time.
+        batch: keyword arguments of the model's forward. The batch is padded and has no text_ids. Its labels are
+            ignored.
+        target: class of the logit: an integer for all examples, or (B,) integers; None: for each example the class with
+            the highest logit.
+
+    Returns:
+        (B, L) squared norms, 0 for padding after the last token.
+
+    Raises:
+        TypeError: `model` is not a sequence classifier of this package, or `target` or the batch has a wrong type.
+        ValueError: `target` has a wrong shape or dtype or is not a class of the model, or the model rejects the batch.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
+        >>> sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = QACGBertForSequenceClassification(QACGBertConfig(contexts=2, intermediate_size=32, **sizes))
+        >>> batch = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "context_ids": torch.tensor([1])}
+        >>> token_sensitivity(model, batch).shape
+        torch.Size([1, 4])
+    """
+    with evaluation_mode(model), _leaf_embeddings(model) as leaves:
+        logits = classify(model, batch)
+        weights = one_hot(logits, target)
+        (gradient,) = torch.autograd.grad(logits, leaves[0], grad_outputs=weights)
+    return gradient.square().sum(-1)
+
+
+def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor) -> Tensor:
+    """Returns the gradient of sum(weights * logits) with respect to the output of the embeddings, after LayerNorm.
+
+    The result equals `backward_gradient(sensitivity_grads)` of the code released with QACG-BERT.
+
+    Args:
+        model: a sequence classifier of this package, which is run in evaluation mode; parameter gradients do not
+            change. No other thread may run the model at the same time.
+        batch: keyword arguments of the model's forward. The batch is padded and has no text_ids. Its labels are
+            ignored.
+        weights: (B, num_labels) weights of the logits.
+
+    Returns:
+        (B, L, hidden_size) gradient.
+
+    Raises:
+        TypeError: `model` is not a sequence classifier of this package, or the batch has a wrong type.
+        ValueError: `weights` is not a tensor of the shape of the logits, or the model rejects the batch.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
+        >>> sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = QACGBertForSequenceClassification(QACGBertConfig(contexts=2, intermediate_size=32, **sizes))
+        >>> batch = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "context_ids": torch.tensor([1])}
+        >>> embedding_gradient(model, batch, torch.ones(1, 2)).shape
+        torch.Size([1, 4, 16])
+    """
+    with evaluation_mode(model), _leaf_embeddings(model) as leaves:
+        logits = classify(model, batch)
+        if not isinstance(weights, Tensor) or weights.shape != logits.shape:
+            got = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+            raise ValueError(f"weights: expected a tensor of shape {tuple(logits.shape)}, got {got}")
+        (gradient,) = torch.autograd.grad(logits, leaves[0], grad_outputs=weights.to(logits))
+    return gradient
+
+
+def classify(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
+    """Returns the (B, C) logits of a sequence classifier; labels of the batch are ignored."""
+    return model(**{name: value for name, value in batch.items() if name != "labels"}, return_dict=True).logits
+
+
+@contextmanager
+def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
+    """Sets evaluation mode and `config.unpad = False` inside the context, and restores the earlier values at the end.
+
+    Raises:
+        TypeError: `model` is not a sequence classifier of this package.
+    """
+    if not isinstance(model, EncoderPreTrainedModel) or not hasattr(model, "classifier"):
+        raise TypeError(f"model: expected a sequence classifier of this package, got {type(model).__name__}")
+    training = [module for module in model.modules() if module.training]
+    unpad, model.config.unpad = model.config.unpad, False  # attributions need every token of the input
+    model.eval()
+    try:
+        yield
+    finally:
+        model.config.unpad = unpad
+        for module in training:
+            module.training = True
+
+
+def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
+    """Returns (B, C), in the dtype of `logits`, with 1 at the target class of each row, and 0 elsewhere.
+
+    Args:
+        logits: (B, C).
+        target: an integer for all rows, (B,) integers, or None for the class with the highest logit of each row.
+
+    Raises:
+        ValueError: `target` has a wrong shape or dtype, or is out of range.
+    """
+    rows, classes = logits.shape
+    if target is None:
+        target = logits.argmax(-1)
+    target = torch.as_tensor(target, device=logits.device)
+    if target.dtype not in _INTEGERS or target.dim() > 1 or (target.dim() == 1 and len(target) != rows):
+        raise ValueError(
+            f"target: expected an integer or {rows} integers, got {target.dtype} of shape {tuple(target.shape)}"
+        )
+    target = target.long()  # torch cannot compute the minimum of some unsigned dtypes
+    if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < classes:
+        raise ValueError(
+            f"target: expected classes from 0 to {classes - 1}, got {int(target.min())} to {int(target.max())}"
+        )
+    return nn.functional.one_hot(target.expand(rows), classes).to(logits.dtype)
+
+
+@contextmanager
+def _leaf_embeddings(model: EncoderPreTrainedModel) -> Iterator[list[Tensor]]:
+    """Makes the output of the embeddings a leaf of the autograd graph in each forward.
+
+    The gradient of this output is then available even if all parameters are frozen, and no gradient is computed for the
+    embedding tables.
+
+    Yields:
+        A list, to which each forward appends the output (B, L, hidden_size) of the embeddings.
+    """
+    leaves = []
+
+    def cut(module: nn.Module, args: tuple, out: Tensor) -> Tensor:
+        leaves.append(out.detach().requires_grad_())
+        return leaves[-1]
+
+    handle = model.base_model.embeddings.register_forward_hook(cut)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield leaves
+    finally:
+        handle.remove()
 
 
 def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: float = 1e-7) -> Tensor:
@@ -38,7 +188,7 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
         `eps`. If all gradients are 0, so is the relevance, because the inputs do not change the outputs.
 
     Raises:
-        TypeError: `output`, `inputs` or `relevance` is not a floating-point tensor, or `eps` is not a number.
+        TypeError: `eps` is not a number.
         ValueError: the shapes do not match, `inputs` does not require gradients, `output` was not computed from
             `inputs` with autograd enabled, or `eps` is not finite.
 
@@ -49,17 +199,13 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
         >>> gradient_relevance(output, inputs, relevance=torch.rand(2, 4)).shape
         torch.Size([2, 3])
     """
-    _check_tensors(output=output, inputs=inputs, relevance=relevance)
     check_number("eps", eps)
-    if inputs.shape[:-1] != output.shape[:-1]:
-        expected = (*output.shape[:-1], "M")
-        raise ValueError(f"inputs: expected shape ({', '.join(map(str, expected))}), got {tuple(inputs.shape)}")
+    _check_shape("inputs", inputs, (*output.shape[:-1], *inputs.shape[-1:]))
     _check_shape("relevance", relevance, output.shape)
-    if not inputs.requires_grad:
-        raise ValueError("inputs: expected a tensor that requires grad, got one without. Call inputs.requires_grad_()")
-    if not output.requires_grad:
+    if not (inputs.requires_grad and output.requires_grad):
         raise ValueError(
-            "output: expected a tensor computed from `inputs` with autograd enabled, got one that does not require grad"
+            "output: expected a tensor computed from `inputs` with autograd enabled, got one without gradient. Call "
+            "inputs.requires_grad_() before."
         )
     output_share = relevance / (output.detach() + eps)
     (gradient,) = torch.autograd.grad(output, inputs, grad_outputs=output_share, retain_graph=True, allow_unused=True)
@@ -89,9 +235,8 @@ def attention_relevance(
         (..., S, D) relevance of the values.
 
     Raises:
-        TypeError: an argument other than `eps` is not a floating-point tensor, `eps` is not a number, or the dtype of
-            `attention` is not the one to which `output` and `relevance` promote. Autocast accepts any floating-point
-            dtype of `attention`.
+        TypeError: `eps` is not a number, or the dtype of `attention` is not the one to which `output` and `relevance`
+            promote. Autocast accepts any floating-point dtype of `attention`.
         ValueError: the shapes do not match, or `eps` is negative or not finite.
 
     Example:
@@ -100,7 +245,6 @@ def attention_relevance(
         >>> attention_relevance(attention @ value, value, attention, relevance=torch.rand(3, 4)).shape
         torch.Size([5, 4])
     """
-    _check_tensors(output=output, value=value, attention=attention, relevance=relevance)
     check_number("eps", eps, at_least=0.0)
     if attention.dim() < 2:
         raise ValueError(f"attention: expected shape (..., L, S), got {tuple(attention.shape)}")
@@ -115,15 +259,6 @@ def attention_relevance(
     message = relevance / (output + stabiliser)
     spread = (stabiliser * message).sum(-2, keepdim=True) / (value.shape[-2] * value.shape[-1])
     return value * (attention.transpose(-1, -2) @ message) + spread
-
-
-def _check_tensors(**given: object) -> None:
-    """Raises TypeError unless all arguments are floating-point tensors."""
-    for name, t in given.items():
-        if not isinstance(t, Tensor):
-            raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
-        if not t.is_floating_point():
-            raise TypeError(f"{name}: expected a floating dtype, got {t.dtype}")
 
 
 def _check_shape(name: str, t: Tensor, shape: tuple[int, ...]) -> None:
