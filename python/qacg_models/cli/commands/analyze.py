@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from qacg_models.cli.flags import add_confidence_flag, add_set_flag, add_table_flags, given_data_options
+from qacg_models.cli.flags import add_set_flag, add_table_flags, given_data_options
 from qacg_models.errors import InputError
 
 USES_MODELS = True
@@ -33,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the page; an earlier page is replaced (default: %(default)s)",
     )
-    add_confidence_flag(parser)
     add_set_flag(parser, "an option for reading --data that has no flag, such as wide=false")
     add_table_flags(parser, of_model=True)
 
@@ -58,7 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
         rows,
         arguments.output,
         title="Attention maps and token scores",
-        min_confidence=arguments.min_confidence,
     )
     print(f"page in {path} (open it in a browser), with the numbers of its tables in tables.json")
     return 0
