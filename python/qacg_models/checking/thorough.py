@@ -41,7 +41,7 @@ def model_doubts(dataset: Dataset, options: TrainingOptions, say: Callable[[str]
         held = [row for row, one in zip(rows, folds) if one == fold]
         splits = {"train": kept, "dev": dataset.splits["dev"]}
         files = {name: dataset.files[name] for name in splits}
-        part = replace(dataset, splits=splits, files=files, overlap={})
+        part = replace(dataset, splits=splits, files=files)
         with TemporaryDirectory() as folder:
             trained = train(part, Path(folder) / "model", options, say=say)
             found[folds == fold] = trained.probabilities(held)
