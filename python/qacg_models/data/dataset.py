@@ -300,12 +300,9 @@ def target_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, 
     return tuple(sorted(found, key=natural_key))
 
 
-def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str) -> None:
-    """Raises DataError, with the row's line number, for the first row whose context is not among `contexts`."""
-    _check_contexts(rows, contexts, Source(path))
-
-
-def _check_contexts(rows: Sequence[Example], contexts: Sequence[str], source: Source) -> None:
+def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str | Source) -> None:
+    """Raises an error, with the row's line number, for the first row whose context is not among `contexts`."""
+    source = path if isinstance(path, Source) else Source(path)
     unknown = ~frame_of(rows)["context"].isin(contexts).to_numpy()
     if unknown.any():
         row = rows[int(unknown.argmax())]
@@ -457,7 +454,7 @@ def _dataset(
         train = marked if marked else train  # without training rows, `split_by_column` raises an error
     targets = target_names(tables.values() if train is None else [train], task)
     for split, parts in contents.items():
-        _check_contexts(tables[split], task.contexts(targets), _joined(parts))
+        check_contexts(tables[split], task.contexts(targets), _joined(parts))
         if not (divided and split == "train"):
             _check_marks(split, tables[split], parts[0][0])
     splits: dict[str, Sequence[Example]] = {**tables}
@@ -495,7 +492,7 @@ def _examples(
         prefix = f"{number}/" if len(contents) > 1 else ""
         tables.append(data_format.examples(content, source, task, columns, prefix))
         if contexts is not None:
-            _check_contexts(tables[-1], contexts, source)
+            check_contexts(tables[-1], contexts, source)
     return tables[0] if len(tables) == 1 else ExampleTable(pd.concat([one.frame for one in tables], ignore_index=True))
 
 
