@@ -31,7 +31,6 @@ from qacg_models.data.rows import (
     natural_key,
     no_training_rows,
     rows_of_table,
-    same_aspects,
     training_rows,
     without_empty_cells,
 )
@@ -67,8 +66,6 @@ class Dataset:
         files: the files of each split; empty for DataFrames.
         targets: the targets of the training files or, if no training file was read, of all files, in natural order (2
             before 10); ("",) for a task without targets.
-        overlap: for each pair of splits, the number of distinct sentences that both contain, ignoring case and repeated
-            spaces.
         sources: the folder or files passed to `load_data`.
         options: the options with which the files were read.
         notes: log lines about how the files were read, such as the format, the skipped rows and the division of the
@@ -84,7 +81,6 @@ class Dataset:
     splits: dict[str, Sequence[Example]]
     files: dict[str, tuple[Path, ...]]
     targets: tuple[str, ...]
-    overlap: dict[tuple[str, str], int]
     sources: tuple[Path, ...]
     options: DataOptions
     notes: tuple[str, ...] = ()
@@ -96,6 +92,11 @@ class Dataset:
     def contexts(self) -> tuple[str, ...]:
         """Context names, one for each target with each aspect; the position is the context id."""
         return self.task.contexts(self.targets)
+
+    @cached_property
+    def overlap(self) -> dict[tuple[str, str], int]:
+        """For each pair of splits, the number of distinct sentences in both, ignoring case and repeated spaces."""
+        return count_overlap(self.splits)
 
     @cached_property
     def warnings(self) -> tuple[DataWarning, ...]:
@@ -169,17 +170,15 @@ def load_data(
     dataset = _dataset(data_format, contents, options, task, divided, test_file=found.get("test"))
     _refuse_missing([split for split in missing if split not in dataset.splits], sources[0], data_format)
     kept = [split for split in SPLITS if split in splits and split in dataset.splits]
-    rows = {split: dataset.splits[split] for split in kept}
     texts = {source.path: content for parts in contents.values() for source, content in parts}
-    notes = [*_notes(data_format, dataset.task, files), *data_format.notes(texts)]
-    notes += ["'conflict' is a separate label, which 3- and 2-class accuracy leave out"] * (
-        dataset.task.metrics == "semeval"
-    )
+    names = ", ".join(file.name for parts in files.values() for file in parts)
+    notes = [f"read as {data_format.name}: {names}", *_task_notes(dataset.task), *data_format.notes(texts)]
+    if dataset.task.metrics == "semeval":
+        notes.append("'conflict' is a separate label, which 3- and 2-class accuracy leave out")
     return replace(
         dataset,
-        splits=rows,
+        splits={split: dataset.splits[split] for split in kept},
         files={split: files.get(split, files.get("train")) for split in kept},
-        overlap=count_overlap(rows),
         sources=sources,
         notes=(*notes, *left_out, *dataset.notes),
         skipped=tuple(left_out),
@@ -242,7 +241,7 @@ def load_frames(frames: Mapping[str, Any], options: DataOptions, on_empty: str, 
     dataset = _dataset(OWN_TABLES, contents, options, None, "dev" not in frames)
     indices = {split: contents.get(split, contents["train"])[0][0].index for split in dataset.splits}
     notes = (*_task_notes(dataset.task), *dataset.notes)
-    return replace(dataset, notes=notes, indices=indices, overlap=count_overlap(dataset.splits))
+    return replace(dataset, notes=notes, indices=indices)
 
 
 def load_frame(
@@ -301,12 +300,9 @@ def target_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, 
     return tuple(sorted(found, key=natural_key))
 
 
-def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str) -> None:
-    """Raises DataError, with the row's line number, for the first row whose context is not among `contexts`."""
-    _check_contexts(rows, contexts, Source(path))
-
-
-def _check_contexts(rows: Sequence[Example], contexts: Sequence[str], source: Source) -> None:
+def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str | Source) -> None:
+    """Raises an error, with the row's line number, for the first row whose context is not among `contexts`."""
+    source = path if isinstance(path, Source) else Source(path)
     unknown = ~frame_of(rows)["context"].isin(contexts).to_numpy()
     if unknown.any():
         row = rows[int(unknown.argmax())]
@@ -423,8 +419,6 @@ def _contents(
     contents = [(Source(file), data_format.read(file, columns)) for file in files]
     if data_format.table is None:
         return contents, []
-    if columns.wide and columns.aspect_columns is None:
-        same_aspects(contents, columns)
     rows, left_out = [], []
     for source, table in contents:
         skipped = RowProblems(source) if options.skip_empty else None
@@ -443,7 +437,7 @@ def _dataset(
     divided: bool,
     test_file: Sequence[Path] | None = None,
 ) -> Dataset:
-    """Returns the data set of contents by split, without `overlap`; `divided`: train is divided into splits."""
+    """Returns the data set of contents by split; `divided`: train is divided into splits."""
     import pandas as pd
 
     columns, first = options.columns(), next(iter(contents.values()))
@@ -460,7 +454,7 @@ def _dataset(
         train = marked if marked else train  # without training rows, `split_by_column` raises an error
     targets = target_names(tables.values() if train is None else [train], task)
     for split, parts in contents.items():
-        _check_contexts(tables[split], task.contexts(targets), _joined(parts))
+        check_contexts(tables[split], task.contexts(targets), _joined(parts))
         if not (divided and split == "train"):
             _check_marks(split, tables[split], parts[0][0])
     splits: dict[str, Sequence[Example]] = {**tables}
@@ -469,7 +463,7 @@ def _dataset(
         divisions, note, origin = _divide(tables["train"], _joined(contents["train"]), test_file, options)
         splits, notes = splits | divisions, [note]
     splits = {split: splits[split] for split in SPLITS if split in splits}
-    return Dataset(task, splits, {}, targets, {}, (), options, tuple(notes), (), origin)
+    return Dataset(task, splits, {}, targets, (), options, tuple(notes), (), origin)
 
 
 def _joined(parts: Sequence[tuple[Source, Any]]) -> Source:
@@ -498,7 +492,7 @@ def _examples(
         prefix = f"{number}/" if len(contents) > 1 else ""
         tables.append(data_format.examples(content, source, task, columns, prefix))
         if contexts is not None:
-            _check_contexts(tables[-1], contexts, source)
+            check_contexts(tables[-1], contexts, source)
     return tables[0] if len(tables) == 1 else ExampleTable(pd.concat([one.frame for one in tables], ignore_index=True))
 
 
@@ -612,11 +606,6 @@ def split_by_column(rows: ExampleTable, source: Source) -> tuple[dict[str, Examp
     if not splits["train"]:
         raise no_training_rows(source)
     return {name: part for name, part in splits.items() if part}, len(marked) - len(splits["train"])
-
-
-def _notes(data_format: Format, task: Task, files: Mapping[str, Sequence[Path]]) -> list[str]:
-    names = ", ".join(file.name for parts in files.values() for file in parts)
-    return [f"read as {data_format.name}: {names}", *_task_notes(task)]
 
 
 def _task_notes(task: Task) -> list[str]:

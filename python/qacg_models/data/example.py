@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LISTED = 20  # maximum number of rows in an error message
-MOST_KINDS = 1000  # maximum number of different problems that are counted, to limit memory
 LONGEST = 150  # maximum number of characters of each problem after the first one in an error message
 BLOCK = 4096  # rows that are converted at a time
 
@@ -69,7 +68,7 @@ class RowProblems:
         source: the file.
         path: its path.
         total: number of unusable rows.
-        counts: number of unusable rows by problem, for the first MOST_KINDS problems.
+        counts: number of unusable rows by problem.
     """
 
     def __init__(self, source: Source | Path):
@@ -83,8 +82,7 @@ class RowProblems:
     def add(self, line: int, problem: str) -> None:
         """Adds a row by its line number; `problem` is a predicate such as "has an empty 'label'"."""
         self.total += 1
-        if problem in self.counts or len(self.counts) < MOST_KINDS:
-            self.counts[problem] += 1
+        self.counts[problem] += 1
         if self._listed < LISTED:
             self._lines.setdefault(problem, []).append(line)
             self._listed += 1

@@ -40,9 +40,6 @@ class Format:
         recognises: function that returns whether the content of a file has this format; called for files whose name or
             suffix fits.
         note: a line to print when the format is read, such as the opinions that are left out.
-
-    Raises:
-        ValueError: another combination of `task`, `rows`, `texts` and `table` is given.
     """
 
     name: str
@@ -54,11 +51,6 @@ class Format:
     suffixes: tuple[str, ...] = ()
     recognises: Callable[[Path], bool] = lambda path: True
     note: str = ""
-
-    def __post_init__(self):
-        readers = [one for one in (self.rows, self.texts, self.table) if one is not None]
-        if len(readers) != 1 or (self.rows is None) != (self.task is None):
-            raise ValueError(f"{self.name}: expected task and rows, or texts, or table, got another combination")
 
     def file(self, folder: Path, split: str) -> Path | None:
         """Returns the file of a split; None if the folder has none.

@@ -10,7 +10,6 @@ text and target get the new id.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qacg_models.data.columns import Columns, wide_aspects
@@ -224,14 +223,3 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
         elif part:
             key.append((1, 0, part))
     return [*key, (-1, 0, text)]  # 01 before 1
-
-
-def same_aspects(tables: Sequence[tuple[Source, pd.DataFrame]], columns: Columns) -> None:
-    """Raises DataError if the aspect columns of a wide table differ from those of the first table."""
-    first, table = tables[0]
-    expected = wide_aspects(table.columns, columns)
-    for source, other in tables[1:]:
-        found = wide_aspects(other.columns, columns)
-        if set(found) != set(expected):
-            reason = f"aspect columns: expected {', '.join(expected)} as in {first.path}, got {', '.join(found)}"
-            raise source.error(None, f"{reason}; name the aspect columns with --aspect-columns")
