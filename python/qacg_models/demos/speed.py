@@ -125,7 +125,7 @@ def _fused(tensors, gate):
 
 
 def _eager(tensors, gate):
-    from qacg_models.modules.quasi_self_attention import eager_quasi_attention
+    from qacg_models.modules.attention import eager_quasi_attention
 
     return eager_quasi_attention(tensors, gate, None, 0.0, 1.0)[0]
 

@@ -12,7 +12,7 @@ from qacg_models.export.check_rows import with_longest
 from qacg_models.export.formats import FORMATS
 from qacg_models.export.traced import trace
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.modules.context_fold import fold_context, has_context_layers
+from qacg_models.modules.context import fold_context, has_context_layers
 from qacg_models.utils.atomic_files import explain_write_errors, staged_file
 from qacg_models.utils.cells import counted
 from qacg_models.utils.devices import cpu_threads

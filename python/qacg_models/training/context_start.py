@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from qacg_models.checkpoints.names import CONTEXTS
-from qacg_models.modules.context_encoder import ContextBertEncoder
+from qacg_models.modules.encoder import ContextBertEncoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
