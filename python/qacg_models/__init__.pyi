@@ -54,14 +54,12 @@ from .models.query_attention import (
     QueryAttentionForQuestionAnswering as QueryAttentionForQuestionAnswering,
     QueryAttentionOutput as QueryAttentionOutput,
 )
-from .modules.bertsum_layers import (
+from .modules.bertsum import (
+    MultiHeadedAttention as MultiHeadedAttention,
     PositionalEncoding as PositionalEncoding,
     PositionwiseFeedForward as PositionwiseFeedForward,
     TransformerEncoderLayer as TransformerEncoderLayer,
     TransformerInterEncoder as TransformerInterEncoder,
     TransformerInterEncoderOutput as TransformerInterEncoderOutput,
-)
-from .modules.multi_headed_attention import (
-    MultiHeadedAttention as MultiHeadedAttention,
     empty_layer_cache as empty_layer_cache,
 )

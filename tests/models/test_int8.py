@@ -25,7 +25,7 @@ from qacg_models.inference import int8
 from qacg_models.inference.bulk_prediction import BulkPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.modules.context_fold import fold_context
+from qacg_models.modules.context import fold_context
 from test_export import SERVER
 from torch import nn
 from untrained import OWN, TEXTS, write_model

@@ -256,7 +256,7 @@ def attention_calls(shape: tuple[int, int, int, int], backward: bool) -> dict[st
     import torch
 
     from qacg_kernels import GateParameters, quasi_attention
-    from qacg_models.modules.quasi_self_attention import eager_quasi_attention
+    from qacg_models.modules.attention import eager_quasi_attention
 
     generator = torch.Generator().manual_seed(0)
     tensors = tuple(torch.randn(shape, generator=generator, requires_grad=backward) for _ in range(5))

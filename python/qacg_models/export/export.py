@@ -14,7 +14,7 @@ from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.trained_model import TrainedModel, probabilities_of
-from qacg_models.modules.context_fold import fold_context, has_context_layers
+from qacg_models.modules.context import fold_context, has_context_layers
 from qacg_models.runs.record import RUN_NAME, read_run_file
 from qacg_models.utils.atomic_files import explain_write_errors, staged_file
 from qacg_models.utils.cells import counted
