@@ -49,11 +49,11 @@ def torn_chunk_kept() -> None:
 
 
 def errors_unexplained() -> None:
-    from qacg_models.inference import bulk_prediction
+    from qacg_models.inference import partial_file
     from qacg_models.training import run_folder, trainer
 
     run_folder.explain_write_errors = trainer.explain_write_errors = lambda folder: contextlib.nullcontext()
-    bulk_prediction._Unfinished._writing = lambda file: contextlib.nullcontext()
+    partial_file.PartialFile._writing = lambda file: contextlib.nullcontext()
 
 
 def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mounts: bool) -> None:

@@ -1,11 +1,9 @@
 """AspectSentiment for people with a DataFrame: fit, predict, evaluate, save, upload."""
 
-import builtins
 import csv
 import errno
 import re
 import shutil
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -374,15 +372,10 @@ def test_predict_skipped_text_of_a_list_is_empty(ask):
     assert first == [] and all(isinstance(one, AspectPrediction) for one in second)
 
 
-def test_predict_empty_cell_names_the_users_column(ask):
-    frame = pd.DataFrame({"review": [TEXTS[0], None]})
-    with pytest.raises(InputError, match=r"got 1 row with an empty cell: 1 \('review'\)"):
-        ask.predict(frame, text="review")
-
-
-def test_predict_empty_text_raises(ask):
-    with pytest.raises(InputError, match=r"got 2 rows with an empty cell: 1 \('text'\), 2 \('text'\)"):
-        ask.predict([TEXTS[0], None, ""])
+def test_predict_empty_texts_raise_with_their_index(ask):
+    message = r"^frame: index 'b': text: expected a sentence, got an empty text \(also unusable: index 'c'\)$"
+    with pytest.raises(InputError, match=message):
+        ask.predict(pd.Series([TEXTS[0], None, ""], index=["a", "b", "c"]))
 
 
 def test_predict_column_names_without_columns_raise(ask):
@@ -423,20 +416,6 @@ def test_evaluate_names_of_columns_are_never_replaced(ask):
             ask.evaluate(frame, **{argument: ""})
         with raises(f"InputError: {argument}_column: expected a str, got 0."):
             ask.evaluate(frame, **{argument: 0})
-
-
-def test_predict_mapping_without_pandas_raises(ask, monkeypatch):
-    plain = builtins.__import__
-    monkeypatch.delitem(sys.modules, "pandas")
-
-    def without_pandas(name, *rest):
-        if name == "pandas":
-            raise ImportError(name)
-        return plain(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without_pandas)
-    with pytest.raises(InputError, match=r"pandas: expected an installed package, got none\..*pip install pandas"):
-        ask.predict({"text": [TEXTS[0]]})
 
 
 def test_evaluate_equals_qacg_evaluate(ask, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from qacg_models.data import DataOptions, load_data, sample_reviews
 from qacg_models.demos import prompt
 from qacg_models.demos.sample_demo import next_commands
-from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
+from qacg_models.inference.predictor import AspectPrediction, Predictor
 from qacg_models.inference.trained_model import load_trained
 from untrained import OWN, write_model
 
@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
 from qacg_models.demos.prompt import answer_sentences, is_terminal
-from qacg_models.inference.aspect_predictor import AspectPredictor
+from qacg_models.inference.predictor import Predictor
 if not is_terminal():
     sys.exit(3)
-answer_sentences(AspectPredictor.from_pretrained(sys.argv[1]), "Type.")
+answer_sentences(Predictor.from_pretrained(sys.argv[1]), "Type.")
 print("after")
 """
 SECONDS = 120
@@ -32,7 +32,7 @@ SECONDS = 120
 
 @pytest.fixture(scope="module")
 def ask(model):
-    return AspectPredictor(load_trained(model))
+    return Predictor(load_trained(model))
 
 
 class Terminal:

@@ -3,16 +3,14 @@
 import csv
 import json
 
+import pandas as pd
 import pytest
 from commands import fails
-from errors import raises
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.columns import Columns, records
-from qacg_models.data.requests import Request
 from qacg_models.data.task import Task
-from qacg_models.inference.aspect_predictor import AspectPrediction
-from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.inference.prediction_format import PredictionFormat
 from qacg_models.utils.plain_text import escape_formula, unescape_formula
 
 FORMULAS = ["=1+1", "+49 30 1234 never answers", "-5 stars", "@home service", '=HYPERLINK("http://x","y")', "\t=1"]
@@ -53,13 +51,10 @@ def test_escape_formulas_adds_an_apostrophe(model, texts, tmp_path):
 
 
 def test_escape_formulas_covers_all_cells():
-    task = Task("own", ("-1", "+1"), ("@bar",))
-    prediction = AspectPrediction("good", "", "@bar", "-1", {"-1": 1.0, "+1": 0.0})
-    lines = PredictionLines("csv", task, False, escape_formulas=True)
-    assert lines.line(Request(1, "good"), prediction) == "1,good,'@bar,'-1,1.000000,0.000000\n"
-    assert lines.header() == "line,text,aspect,label,p(-1),p(+1)\n"
-    with raises("InputError: escape_formulas: expected the format csv, got jsonl"):
-        PredictionLines("jsonl", task, False, escape_formulas=True)
+    form = PredictionFormat("csv", Task("own", ("-1", "+1"), ("@bar",)), others=("=n",), escape_formulas=True)
+    found = pd.DataFrame({"text": ["good"], "aspect": ["@bar"], "label": ["-1"], "p(-1)": [1.0], "p(+1)": [0.0]})
+    lines = form.lines(found, pd.DataFrame({"=n": ["-3"]}, index=[7]))
+    assert lines == "line,text,aspect,label,p(-1),p(+1),'=n\n7,good,'@bar,'-1,1.000000,0.000000,'-3\n"
 
 
 def test_escape_formulas_without_csv_raises(model, texts, tmp_path, capsys):

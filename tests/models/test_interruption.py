@@ -11,7 +11,7 @@ from kill_and_resume import OPTIONS
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli import interruption, main
 from qacg_models.cli.commands import suggest
-from qacg_models.inference.aspect_predictor import AspectPredictor
+from qacg_models.inference.predictor import Predictor
 from qacg_models.training.trainer import AspectTrainer
 from qacg_models.utils.output_lock import unfinished_path
 from untrained import TEXTS
@@ -49,7 +49,7 @@ def test_predict_interrupted_prints_a_command_that_resumes(model, source, tmp_pa
     expected = output.read_text(encoding="utf-8")
     output.write_text("to be replaced")
     with monkeypatch.context() as patch:
-        interrupt_at(patch, AspectPredictor, "predict_rows", 3, error=KeyboardInterrupt)
+        interrupt_at(patch, Predictor, "predict", 3, error=KeyboardInterrupt)
         assert main([*command, "--over"]) == interruption.INTERRUPTED
     again = printed_command(capsys.readouterr().err, "qacg predict: interrupted; resume with:")
     assert again == ["predict", "--resume", *command[1:]]
@@ -60,7 +60,7 @@ def test_predict_interrupted_prints_a_command_that_resumes(model, source, tmp_pa
 
 
 def test_predict_interrupted_before_it_began_prints_itself(model, source, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(AspectPredictor, "from_pretrained", stop)
+    monkeypatch.setattr(Predictor, "from_pretrained", stop)
     for more in (["--overwrite"], ["--resume"], []):
         command = ["predict", str(model), "--input", str(source), "--output", str(tmp_path / "out.csv"), *more]
         assert main(command) == interruption.INTERRUPTED
@@ -68,7 +68,7 @@ def test_predict_interrupted_before_it_began_prints_itself(model, source, tmp_pa
 
 
 def test_predict_of_standard_input_prints_a_note(model, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(AspectPredictor, "from_pretrained", stop)
+    monkeypatch.setattr(Predictor, "from_pretrained", stop)
     main(["predict", str(model), "--input", "-", "--output", str(tmp_path / "out.csv")])
     assert capsys.readouterr().err.splitlines()[-1] == "(with the same texts on standard input)"
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pandas as pd
+
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
+from qacg_models.inference.predictor import AspectPrediction, Predictor, as_predictions
 
 # Answers with a lower probability are marked as uncertain.
 CERTAIN = 0.7
@@ -21,11 +23,11 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def answer_sentences(ask: AspectPredictor, intro: str, read: Callable[[str], str] = input) -> None:
+def answer_sentences(predictor: Predictor, intro: str, read: Callable[[str], str] = input) -> None:
     """Prints predictions for each typed line, until an empty line, the end of input or Ctrl-C at the prompt.
 
     Args:
-        ask: a model whose first label means that there is no opinion.
+        predictor: a model whose first label means that there is no opinion.
         intro: text about what a person can type, printed once.
         read: function that prints its argument, a prompt, and returns a typed line; raises EOFError at the end of
             input.
@@ -43,7 +45,9 @@ def answer_sentences(ask: AspectPredictor, intro: str, read: Callable[[str], str
         if not text:
             return
         try:
-            print("\n".join(answer_lines(ask(text), ask.labels[0])), flush=True)
+            found = predictor.predict(pd.DataFrame({"text": [text]}, dtype=object))
+            answers = as_predictions(found, predictor.labels)
+            print("\n".join(answer_lines(answers, predictor.labels[0])), flush=True)
         except InputError as error:
             print(f"  {error}", flush=True)
 

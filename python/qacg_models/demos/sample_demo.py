@@ -8,7 +8,7 @@ from pathlib import Path
 from qacg_models.checkpoints.packaged import is_installed
 from qacg_models.data import DataOptions, Example, describe, load_data, sample_reviews
 from qacg_models.demos.prompt import answer_sentences, is_terminal, program, shown_path
-from qacg_models.inference.aspect_predictor import AspectPredictor
+from qacg_models.inference.predictor import Predictor
 from qacg_models.reporting.result_tables import (
     MAJORITY,
     baseline_comparison,
@@ -128,7 +128,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
         right = stored_results(trained.record, "test")[row_title(trained.record, "test")].strict_accuracy
         count = len(dataset.task.aspects)
         note = f"This model predicts all {count} aspects correctly for {right:.0%} of the test reviews."
-        answer_sentences(AspectPredictor(trained), f"{INTRO}\n{note}")
+        answer_sentences(Predictor(trained), f"{INTRO}\n{note}")
     return 0 if agrees and beats else 1
 
 

@@ -1,6 +1,6 @@
 """Examples on which an exported file is checked: from a file, from the training data, or from the bundled sample."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from qacg_models.data import Example, file_digest, load_data, load_file, sample_
 from qacg_models.data.requests import format_of, read_requests
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_queries import Questions
+from qacg_models.inference.predictor import examples_of
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.runs.run_config import RUN_NAME, read_run_file
 
@@ -31,8 +31,7 @@ def rows_of_file(
     options = trained.data_options
     reading = replace(options.columns(), quoting=quoting or options.quoting)
     columns = reading.of_texts(text=options.text_column if text_column is None else text_column)
-    texts = (request.text for request in read_requests(path, format_of(path), columns))
-    return _examples(trained, texts)
+    return _examples(trained, [request.text for request in read_requests(path, format_of(path), columns)])
 
 
 def rows_at_hand(trained: TrainedModel, folder: Path) -> tuple[list[Example], str]:
@@ -49,7 +48,7 @@ def rows_at_hand(trained: TrainedModel, folder: Path) -> tuple[list[Example], st
     if found is not None:
         return found
     sentences = [row.sentence for row in load_file(sample_directory() / "test.tsv", SENTIHOOD)]
-    return _examples(trained, dict.fromkeys(sentences)), "sentences of the bundled sample"
+    return _examples(trained, [*dict.fromkeys(sentences)]), "sentences of the bundled sample"
 
 
 def spread(rows: Sequence[Example], most: int) -> list[Example]:
@@ -83,7 +82,5 @@ def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example
     return (rows, f"{' and '.join(same)} of {', '.join(paths)}") if rows else None
 
 
-def _examples(trained: TrainedModel, texts: Iterable[str]) -> list[Example]:
-    targets = trained.record.targets
-    questions = Questions.of(trained.task, targets, targets=targets if trained.task.has_targets else None)
-    return [row for text in texts for row in questions.rows(text)]
+def _examples(trained: TrainedModel, texts: Sequence[str]) -> list[Example]:
+    return examples_of(trained, texts, targets=trained.record.targets if trained.task.has_targets else None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from qacg_models.data import Example
 from qacg_models.errors import InputError
-from qacg_models.inference.prediction_format import UNCERTAIN, certainty, check_min_confidence
+from qacg_models.inference.predictor import UNCERTAIN, certainty, check_min_confidence
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.reporting import captions
 from qacg_models.reporting.attention_maps import MARKERS, ExampleMaps, check_has_gate, example_maps, word_places

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-from qacg_models.inference.prediction_format import UNCERTAIN, PredictionLines
+from qacg_models.inference.prediction_format import PredictionFormat
+from qacg_models.inference.predictor import UNCERTAIN
 from qacg_models.metrics.wilson import wilson_interval
 from qacg_models.utils.plain_text import unescape_formula
 
@@ -180,35 +181,35 @@ def month_of(text: str) -> str | None:
 
 
 def summarize(
-    path: Path, lines: PredictionLines, *, group_column: str | None = None, date_column: str | None = None
+    path: Path, form: PredictionFormat, *, group_column: str | None = None, date_column: str | None = None
 ) -> Summary:
-    """Reads a file that `BulkPrediction.write` wrote, line by line, and returns its summary.
+    """Reads a file of predictions, line by line, and returns its summary.
 
     Args:
         path: the file.
-        lines: format of the file.
-        group_column, date_column: names of columns among `lines.others` by which predictions are also counted; None:
+        form: format of the file.
+        group_column, date_column: names of columns among `form.others` by which predictions are also counted; None:
             no such counts.
     """
-    task = lines.task
+    task = form.task
     summary = Summary(task.labels, task.has_absent, group_column, date_column)
     with path.open(encoding="utf-8", newline="") as handle:
-        for one in read_predictions(handle, lines):
+        for one in read_predictions(handle, form):
             summary.add(one)
     return summary
 
 
-def read_predictions(handle: Iterable[str], lines: PredictionLines) -> Iterator[Prediction]:
+def read_predictions(handle: Iterable[str], form: PredictionFormat) -> Iterator[Prediction]:
     """Yields a prediction, or a skipped text, for each line of a file.
 
     Args:
         handle: the lines, including the header for CSV.
-        lines: format of the file.
+        form: format of the file.
     """
-    if lines.data_format == "jsonl":
+    if form.data_format == "jsonl":
         for line in handle:
             found = json.loads(line)
-            context = lines.task.context(found.get("target") or "", found["aspect"] or "")
+            context = form.task.context(found.get("target") or "", found["aspect"] or "")
             yield Prediction(
                 found["text"] or "",
                 context,
@@ -221,9 +222,9 @@ def read_predictions(handle: Iterable[str], lines: PredictionLines) -> Iterator[
     rows = csv.reader(handle)
     names = next(rows)
     places = {name: names.index(name) for name in names}
-    own = len(names) - len(lines.others)
+    own = len(names) - len(form.others)
     for cells in rows:
-        if lines.escape_formulas:
+        if form.escape_formulas:
             cells = [unescape_formula(cell) for cell in cells]
 
         def cell(name: str, cells: list[str] = cells) -> str:
@@ -232,9 +233,9 @@ def read_predictions(handle: Iterable[str], lines: PredictionLines) -> Iterator[
         label = cell("label")
         yield Prediction(
             cell("text"),
-            lines.task.context(cell("target"), cell("aspect")),
+            form.task.context(cell("target"), cell("aspect")),
             label,
             float(cell(f"p({label})") or 0.0) if label else 0.0,
             cell("certainty") == UNCERTAIN,
-            dict(zip(lines.others, cells[own:])),
+            dict(zip(form.others, cells[own:])),
         )

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Collection, Sequence
 
+import pandas as pd
+
 from qacg_models.data.sentences import normalized
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_predictor import AspectPredictor
+from qacg_models.inference.predictor import Predictor, as_predictions
 from qacg_models.suggestion.sheet import Pair, SheetRow
 
 WINDOW = 1024  # number of sentences per prediction call
 
 
 def most_uncertain(
-    ask: AspectPredictor,
+    predictor: Predictor,
     sentences: Sequence[str],
     count: int,
     exclude: Collection[Pair] = (),
@@ -21,7 +23,7 @@ def most_uncertain(
     """Returns rows for the sentences and aspects whose predicted label is the least probable, least probable first.
 
     Args:
-        ask: the model; rows are chosen among all its aspects.
+        predictor: the model; rows are chosen among all its aspects.
         sentences: the candidates.
         count: maximum number of rows.
         exclude: pairs of normalised sentence and aspect to leave out.
@@ -31,16 +33,17 @@ def most_uncertain(
     Raises:
         InputError: the model has targets, for which a sheet has no column.
     """
-    if ask.targets:
+    if predictor.targets:
         raise InputError(
             "with: expected a model whose contexts are aspects only, got a model with targets. Omit --with."
         )
-    questions = ask.questions()
     found: list[tuple[float, int, SheetRow]] = []
     for start in range(0, len(sentences), WINDOW):
         part = sentences[start : start + WINDOW]
-        rows = [row for text in part for row in questions.rows(text) if (normalized(text), row.aspect) not in exclude]
-        for answer in ask.predict_rows(rows, batch_size):
+        pairs = [(text, aspect) for text in part for aspect in predictor.aspects]
+        rows = [(text, aspect) for text, aspect in pairs if (normalized(text), aspect) not in exclude]
+        frame = pd.DataFrame(rows, columns=["text", "aspect"])
+        for answer in as_predictions(predictor.predict(frame, batch_size=batch_size), predictor.labels):
             sure = answer.probabilities[answer.label]
             found.append((sure, len(found), SheetRow(answer.text, answer.aspect, f"{answer.label}? {sure:.2f}")))
         found = sorted(found, key=lambda one: one[:2])[:count] if len(found) > 4 * count else found

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.data import describe_examples, evaluation_warnings
     from qacg_models.data.example_table import distinct
     from qacg_models.inference.trained_model import probabilities_of
-    from qacg_models.inference.truncation import TruncationCount
+    from qacg_models.inference.truncation import describe_truncation
     from qacg_models.metrics import intervals
     from qacg_models.reporting.breakdown import Breakdown
     from qacg_models.reporting.confidence import Confidence
@@ -115,9 +115,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.bootstrap:
         sentences = [row.sentence for row in rows]
         bounds[model] = intervals(judge, sentences, repeats=arguments.bootstrap, seed=arguments.bootstrap_seed)
-    truncation = TruncationCount(trained)
-    truncation.add_rows(rows)
-    cut = truncation.describe("train with a larger --max-length, or split the texts")
+    contexts: dict[str, list[str]] = {}
+    for sentence, context in distinct(rows, "sentence", "context"):
+        contexts.setdefault(sentence, []).append(context)
+    advice = "train with a larger --max-length, or split the texts"
+    truncated, cut = describe_truncation(trained, contexts.items(), advice)
     warnings = evaluation_warnings(split, rows, trained.task)
     stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
     notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
@@ -143,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
         "calibration": evaluation.confidence.to_json(),
         "split": split,
         "rows": len(rows),
-        "truncated_texts": truncation.cut,
+        "truncated_texts": truncated,
         "training_texts": None if trained_on is None else asdict(trained_on),
         "selected_on": trained.record.selected.split,
         "stored": stored,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qacg_models.cli.flags import (
     add_confidence_flag,
@@ -21,16 +23,23 @@ from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import clipped, counted
 from qacg_models.utils.distributed import world_size
-from qacg_models.utils.output_lock import partial_path
+from qacg_models.utils.output_lock import lock_output, partial_path
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from qacg_models.data.columns import Columns
-    from qacg_models.data.requests import Request
     from qacg_models.data.row_problems import RowProblems
-    from qacg_models.inference.bulk_prediction import BulkPrediction
+    from qacg_models.inference.prediction_format import PredictionFormat
+    from qacg_models.inference.predictor import Predictor
+    from qacg_models.reporting.prediction_summary import Summary
+
+    Predict = Callable[..., pd.DataFrame]
 
 USES_MODELS = True
 COLUMNS = ("all", "none")
+# The arguments on which the predictions depend, besides the model and the texts.
+DECIDING = ("aspects", "targets", "by", "window", "attention", "int8", "min_confidence", "columns", "escape_formulas")
 HELP = "predict labels and probabilities of aspects, for texts or a file of texts"
 DESCRIPTION = (
     "Predicts every aspect of every text, or the given aspects. A file is read whole, and rows that cannot be used are "
@@ -128,102 +137,181 @@ def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> 
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints the predictions; returns 0."""
-    from qacg_models.data.requests import check_requests
-    from qacg_models.data.row_problems import RowProblems
-    from qacg_models.inference.aspect_predictor import AspectPredictor
-    from qacg_models.inference.bulk_prediction import BulkPrediction
-    from qacg_models.inference.prediction_format import PredictionLines
-    from qacg_models.inference.truncation import TruncationCount
+    from qacg_models.inference.prediction_format import PredictionFormat
+    from qacg_models.inference.predictor import Predictor
+    from qacg_models.inference.truncation import describe_truncation
     from qacg_models.utils.devices import local_device
 
     _check(arguments)
-    form = _form(arguments.output)
     _check_output(arguments)
-    columns = _columns(arguments)
-    skipped = RowProblems(Path("--text") if arguments.input is None else arguments.input)
-    given = _requests(arguments, columns, skipped)
-    ask = AspectPredictor.from_pretrained(
+    predictor = Predictor.from_pretrained(
         arguments.model,
         attention=arguments.attention,
         device=local_device(arguments.device),
         int8=arguments.int8,
         threads=arguments.threads,
     )
-    if arguments.target_column is not None and not ask.targets:
+    if arguments.target_column is not None and not predictor.targets:
         raise InputError(
             f"target-column: expected none, because this model has no targets, got {arguments.target_column}. Omit it."
         )
-    questions = ask.questions(arguments.aspects, arguments.targets)
-    requests = check_requests(given, skipped.path, lambda one: questions.contexts(one.text, one.target, one.aspect))
-    others = tuple(requests[0].others or ())
+    table, names = _read(arguments)
+    others = () if arguments.columns == "none" else tuple(name for name in table if name not in names.values())
     _check_groups(arguments, others)
-    lines = PredictionLines(
-        form,
-        ask.trained.task,
-        arguments.id_column is not None,
-        arguments.by == "sentence",
-        arguments.escape_formulas,
-        others,
-        arguments.min_confidence,
+    skipped = _empty_cells(arguments, table, names)
+    frame = table[[*names.values()]].set_axis([*names], axis=1).reset_index(drop=True)
+    contexts = _contexts(arguments, predictor, table.index, frame)
+    form = PredictionFormat(_form(arguments.output), predictor.trained.task, others, arguments.escape_formulas)
+    predict = partial(
+        predictor.predict,
+        aspects=arguments.aspects,
+        targets=arguments.targets,
+        by=arguments.by,
+        batch_size=arguments.batch_size,
+        min_confidence=arguments.min_confidence,
+        on_empty="skip" if arguments.skip_empty else "raise",
     )
-    bulk = BulkPrediction(ask, questions, lines, arguments.window, arguments.batch_size, arguments.by)
-    print_machine_line(ask.trained, arguments.batch_size)
+    print_machine_line(predictor.trained, arguments.batch_size)
     if arguments.output is not None:
-        _write(arguments, bulk, requests, skipped)
+        _write(arguments, predict, frame, form, table, _dependencies(arguments, predictor, table))
     elif arguments.input is not None:
-        _print(bulk, requests, skipped)
+        _print(arguments, predict, frame, form, table)
     else:
-        print(_table(bulk, requests))
-    truncation = TruncationCount(ask.trained)
+        _print_table(arguments, predict(frame))
+    notes = sys.stderr if arguments.output is None else sys.stdout
+    if skipped.total:
+        rows = f"{counted(skipped.total, 'row')} ({skipped.summary()})"
+        print(f"skipped {rows}; each has a line with an empty label in the output", file=notes)
     if arguments.by == "text":  # sentences that are too long are divided, not truncated
-        truncation.add_requests(requests, questions)
-    if cut := truncation.describe("--by sentence and --by document read the whole text"):
-        print(cut, file=sys.stderr if arguments.output is None else sys.stdout)
+        advice = "--by sentence and --by document read the whole text"
+        if note := describe_truncation(predictor.trained, zip(frame["text"], contexts), advice)[1]:
+            print(note, file=notes)
     return 0
 
 
-def _requests(arguments: argparse.Namespace, columns: Columns, skipped: RowProblems) -> Iterable[Request]:
-    """Returns the texts of --text or --input; checks now that the file can be opened, and reads it later."""
-    from qacg_models.data.requests import Request, format_of, read_requests
+def _read(arguments: argparse.Namespace) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Returns the texts of --text or --input, and the names of their columns by `text`, `id`, `target` and `aspect`."""
+    import pandas as pd
 
+    from qacg_models.data.columns import Columns
+    from qacg_models.data.requests import WITH_COLUMNS, format_of
+
+    resolve_text_flags(arguments, arguments.model)
     if arguments.input is None:
-        return [Request(number, text) for number, text in enumerate(arguments.text, 1)]
+        return pd.DataFrame({"text": arguments.text}, index=pd.RangeIndex(1, len(arguments.text) + 1)), {"text": "text"}
+    fields = {name: getattr(arguments, f"{name}_column") for name in ("text", "id", "target", "aspect")}
+    reading = {name: getattr(arguments, name) for name in ("delimiter", "encoding", "quoting")}
+    columns = Columns(**fields, label=None, **reading)
     data_format = format_of(arguments.input, arguments.input_format)
-    keeps_columns = _keeps_columns(arguments.columns, data_format)
-    skips = skipped if arguments.skip_empty else None
-    return read_requests(arguments.input, data_format, columns, keeps_columns, skips)
+    if arguments.columns == "all" and data_format not in WITH_COLUMNS:
+        raise InputError(
+            f"columns: expected an input in the format {', '.join(WITH_COLUMNS[:-1])} or {WITH_COLUMNS[-1]} with"
+            f" --columns all, got {data_format}. Omit --columns."
+        )
+    names = {name: column for name, column in fields.items() if column is not None}
+    return read_table(arguments.input, data_format, columns, names), names
+
+
+def read_table(path: Path, data_format: str, columns: Columns, names: dict[str, str]) -> pd.DataFrame:
+    """Returns the columns of a file as texts, empty for missing cells, with the line numbers as index."""
+    import pandas as pd
+
+    from qacg_models.data.requests import WITH_COLUMNS, read_requests
+    from qacg_models.data.row_problems import RowProblems
+
+    found = list(read_requests(path, data_format, columns, data_format in WITH_COLUMNS, RowProblems(path)))
+    cells = {name: [getattr(one, field) for one in found] for field, name in names.items()}
+    cells |= {name: [one.others[name] for one in found] for name in found[0].others or ()}
+    return pd.DataFrame(cells, index=pd.Index([one.line for one in found], name="line"))
+
+
+def _empty_cells(arguments: argparse.Namespace, table: pd.DataFrame, names: dict[str, str]) -> RowProblems:
+    """Returns the rows with an empty cell; raises DataError for them unless --skip-empty is set."""
+    from qacg_models.data.row_problems import RowProblems
+
+    found, empty = RowProblems(arguments.input), table[[*names.values()]].eq("")
+    for line, cells in empty[empty.any(axis=1)].iterrows():
+        found.add(line, f"has an empty {cells.idxmax()!r}")
+    if found.total and not arguments.skip_empty:
+        raise found.error("fill in empty cells, or pass --skip-empty to leave such rows out")
+    return found
+
+
+def _contexts(
+    arguments: argparse.Namespace, predictor: Predictor, lines: pd.Index, frame: pd.DataFrame
+) -> list[list[str]]:
+    """Returns the contexts of each text; raises DataError with the lines of the texts that cannot be predicted."""
+    from qacg_models.data.row_problems import RowProblems
+    from qacg_models.inference.predictor import UnusableRows, contexts_of
+
+    on_empty = "skip" if arguments.skip_empty else "raise"
+    try:
+        asked = contexts_of(predictor.trained, frame, arguments.aspects, arguments.targets, on_empty)
+    except UnusableRows as error:
+        problems = RowProblems(arguments.input or Path("--text"))
+        for place, reason in error.reasons.items():
+            problems.add(lines[place], reason)
+        raise problems.error("correct or remove these rows") from None
+    return [[predictor.trained.task.context(*pair) for pair in pairs] for pairs in asked]
+
+
+def _dependencies(arguments: argparse.Namespace, predictor: Predictor, table: pd.DataFrame) -> dict[str, Any]:
+    """Returns what the predictions depend on, as JSON types."""
+    import hashlib
+
+    from qacg_models.data import file_digest
+
+    texts = hashlib.sha256()
+    for row in table.itertuples(name=None):
+        texts.update(repr(row).encode())
+    return {name: getattr(arguments, name) for name in DECIDING} | {
+        "model": file_digest(arguments.model / "model.safetensors"),
+        "temperatures": list(predictor.trained.calibration.temperatures),
+        "texts": texts.hexdigest(),
+    }
 
 
 def _write(
-    arguments: argparse.Namespace, bulk: BulkPrediction, requests: Sequence[Request], skipped: RowProblems
+    arguments: argparse.Namespace,
+    predict: Predict,
+    frame: pd.DataFrame,
+    form: PredictionFormat,
+    table: pd.DataFrame,
+    dependencies: dict[str, Any],
 ) -> None:
-    from qacg_models.data import file_digest
-
-    reused = bulk.write(
-        requests,
-        arguments.output,
-        model_digest=file_digest(arguments.model / "model.safetensors"),
-        resume=arguments.resume,
-        overwrite=arguments.overwrite,
-    )
-    note = f"; {counted(reused, 'text')} of {len(requests):,} by the interrupted run" if reused else ""
-    print(f"predictions in {arguments.output}{note}")
-    if skipped.total:
-        print(_describe_skipped(skipped))
-    if arguments.min_confidence is not None:
-        with arguments.output.open(encoding="utf-8", newline="") as handle:
-            print(_describe_uncertain(arguments.min_confidence, *bulk.lines.count_uncertain(handle)))
-    if arguments.summary is not None:
-        _summarize(arguments, bulk)
-
-
-def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
-    """Writes the page of --summary from the complete output, which has the predictions of resumed runs too."""
+    from qacg_models.inference.partial_file import PartialFile
     from qacg_models.reporting.prediction_summary import summarize
+    from qacg_models.utils.progress import progress_bar
+
+    count = len(frame)
+    with lock_output(arguments.output, print):
+        file = PartialFile(arguments.output, dependencies, resume=arguments.resume, overwrite=arguments.overwrite)
+        done = file.texts
+        with closing(progress_bar(count, "predicting", "text", done=done)) as bar:
+            for start in range(done, count, arguments.window):
+                texts = frame[start : start + arguments.window]
+
+                def advance(share: float, start: int = start, size: int = len(texts)) -> None:
+                    bar.update(start + int(share * size + 1e-6) - bar.n)  # whole texts
+
+                file.append(form.lines(predict(texts, progress=advance), table, header=not start), len(texts))
+                advance(1.0)
+        file.publish()
+    note = f"; {counted(done, 'text')} of {count:,} by the interrupted run" if done else ""
+    print(f"predictions in {arguments.output}{note}")
+    if arguments.min_confidence is None and arguments.summary is None:
+        return
+    columns = {"group_column": arguments.group_column, "date_column": arguments.date_column}
+    summary = summarize(arguments.output, form, **columns)  # with the predictions of the interrupted run
+    if arguments.min_confidence is not None:
+        print(_describe_uncertain(arguments, summary.uncertain, summary.total))
+    if arguments.summary is not None:
+        _write_summary(arguments, summary)
+
+
+def _write_summary(arguments: argparse.Namespace, summary: Summary) -> None:
     from qacg_models.reporting.summary_page import write_summary
 
-    columns = {"group_column": arguments.group_column, "date_column": arguments.date_column}
-    summary = summarize(arguments.output, bulk.lines, **columns)
     arguments.summary.parent.mkdir(parents=True, exist_ok=True)
     source = "the texts of --text" if arguments.input is None else arguments.input.name
     write_summary(arguments.summary, summary, source, arguments.by)
@@ -236,59 +324,43 @@ def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
         )
 
 
-def _columns(arguments: argparse.Namespace) -> Columns:
-    """Returns the columns of the input, and fills in the flags of MODEL_DEFAULTS that are not given."""
-    from qacg_models.data.columns import Columns
-
-    resolve_text_flags(arguments, arguments.model)
-    return Columns(
-        text=arguments.text_column,
-        aspect=arguments.aspect_column,
-        label=None,
-        id=arguments.id_column,
-        target=arguments.target_column,
-        delimiter=arguments.delimiter,
-        encoding=arguments.encoding,
-        quoting=arguments.quoting,
-    )
-
-
-def _print(bulk: BulkPrediction, requests: Sequence[Request], skipped: RowProblems) -> None:
+def _print(
+    arguments: argparse.Namespace, predict: Predict, frame: pd.DataFrame, form: PredictionFormat, table: pd.DataFrame
+) -> None:
+    """Prints the predictions as JSONL."""
     from qacg_models.cli.standard_output import write_out
+    from qacg_models.inference.predictor import UNCERTAIN
 
     uncertain = total = 0
-    for line in bulk.stream(requests):
-        write_out(line)
-        if bulk.lines.min_confidence is not None and line:
-            uncertain, total = (sum(pair) for pair in zip((uncertain, total), bulk.lines.count_uncertain([line])))
-    if bulk.lines.min_confidence is not None:
-        print(_describe_uncertain(bulk.lines.min_confidence, uncertain, total), file=sys.stderr)
-    if skipped.total:
-        print(_describe_skipped(skipped), file=sys.stderr)
+    for start in range(0, len(frame), arguments.window):
+        found = predict(frame[start : start + arguments.window])
+        write_out(form.lines(found, table))
+        if arguments.min_confidence is not None:
+            uncertain += found["certainty"].eq(UNCERTAIN).sum()
+            total += found["label"].count()
+    if arguments.min_confidence is not None:
+        print(_describe_uncertain(arguments, uncertain, total), file=sys.stderr)
 
 
-def _describe_uncertain(least: float, uncertain: int, total: int) -> str:
+def _print_table(arguments: argparse.Namespace, found: pd.DataFrame) -> None:
+    from qacg_models.inference.predictor import UNCERTAIN
+    from qacg_models.reporting.tables import text_table
+
+    found = found.drop(columns="sentence", errors="ignore")
+    shares = [name for name in found if name.startswith("p(")]
+    cells = found.assign(text=found["text"].map(clipped), **{name: found[name].map("{:.3f}".format) for name in shares})
+    header = ["text", *(name for name in found if name != "text")]
+    print(text_table(header, cells[header].to_numpy().tolist()))
+    if arguments.min_confidence is not None:
+        print(_describe_uncertain(arguments, found["certainty"].eq(UNCERTAIN).sum(), len(found)))
+
+
+def _describe_uncertain(arguments: argparse.Namespace, uncertain: int, total: int) -> str:
     are, their = ("is", "its") if uncertain == 1 else ("are", "their")
     return (
         f"{uncertain:,} of {counted(total, 'prediction')} {are} uncertain: the probability of {their} label is below"
-        f" {least:g}"
+        f" {arguments.min_confidence:g}"
     )
-
-
-def _describe_skipped(skipped: RowProblems) -> str:
-    rows = f"{counted(skipped.total, 'row')} ({skipped.summary()})"
-    return f"skipped {rows}; each has a line with an empty label in the output"
-
-
-def _keeps_columns(columns: str | None, data_format: str) -> bool:
-    from qacg_models.data.requests import WITH_COLUMNS
-
-    if columns == "all" and data_format not in WITH_COLUMNS:
-        raise InputError(
-            f"columns: expected an input in the format {', '.join(WITH_COLUMNS[:-1])} or {WITH_COLUMNS[-1]} with"
-            f" --columns all, got {data_format}. Omit --columns."
-        )
-    return data_format in WITH_COLUMNS and columns != "none"
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -367,24 +439,3 @@ def _form(output: Path | None) -> str:
     if data_format not in FORMATS:
         raise InputError(f"output: expected a name that ends in .{' or .'.join(FORMATS)}, got {output}.")
     return data_format
-
-
-def _table(bulk: BulkPrediction, requests: Sequence[Request]) -> str:
-    from qacg_models.inference.prediction_format import UNCERTAIN
-    from qacg_models.reporting.tables import text_table
-
-    rows = []
-    names = ["target", "aspect", "label"] if bulk.ask.targets else ["aspect", "label"]
-    for request in requests:
-        for _, answer in bulk.predictions([request])[0]:
-            marks = [] if bulk.lines.min_confidence is None else [bulk.lines.certainty(answer)]
-            shares = (f"{p:.3f}" for p in answer.probabilities.values())
-            rows.append([clipped(answer.text), *(getattr(answer, name) for name in names), *marks, *shares])
-    least = bulk.lines.min_confidence
-    header = ["text", *names, *([] if least is None else ["certainty"])]
-    table = text_table([*header, *(f"p({label})" for label in bulk.ask.labels)], rows)
-    return (
-        table
-        if least is None
-        else f"{table}\n{_describe_uncertain(least, sum(UNCERTAIN in row for row in rows), len(rows))}"
-    )
