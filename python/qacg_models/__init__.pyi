@@ -7,7 +7,7 @@ from .attribution import (
 )
 from .estimators.aspect_sentiment import AspectSentiment as AspectSentiment
 from .estimators.classifier import AspectSentimentClassifier as AspectSentimentClassifier
-from .inference.aspect_predictor import AspectPrediction as AspectPrediction
+from .inference.predictor import AspectPrediction as AspectPrediction
 from .inference.question_answering import (
     Answer as Answer,
     QuestionAnswerer as QuestionAnswerer,

@@ -320,15 +320,10 @@ def test_predict_skipped_text_of_a_list_is_empty(ask):
     assert first == [] and all(isinstance(one, AspectPrediction) for one in second)
 
 
-def test_predict_empty_cell_names_the_users_column(ask):
-    frame = pd.DataFrame({"review": [TEXTS[0], None]})
-    with pytest.raises(InputError, match=r"got 1 row with an empty cell: 1 \('review'\)"):
-        ask.predict(frame, text="review")
-
-
-def test_predict_empty_text_raises(ask):
-    with pytest.raises(InputError, match=r"got 2 rows with an empty cell: 1 \('text'\), 2 \('text'\)"):
-        ask.predict([TEXTS[0], None, ""])
+def test_predict_empty_texts_raise_with_their_index(ask):
+    message = r"^frame: index 'b': text: expected a sentence, got an empty text \(also unusable: index 'c'\)$"
+    with pytest.raises(InputError, match=message):
+        ask.predict(pd.Series([TEXTS[0], None, ""], index=["a", "b", "c"]))
 
 
 def test_predict_column_names_without_columns_raise(ask):

@@ -9,7 +9,7 @@ import pytest
 from qacg_models.data import DataOptions, load_data, sample_reviews
 from qacg_models.demos import sample_demo as prompt
 from qacg_models.demos.sample_demo import next_commands
-from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
+from qacg_models.inference.predictor import AspectPrediction, Predictor
 from qacg_models.inference.trained_model import load_trained
 from untrained import OWN, write_model
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def ask(model):
-    return AspectPredictor(load_trained(model))
+    return Predictor(load_trained(model))
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, EOFError])

@@ -10,13 +10,12 @@ import pytest
 from commands import fails
 from errors import raises
 from model_cases import SIZES
-from qacg_models import BertSumConfig, PlainBertConfig, QACGBertConfig
+from qacg_models import AspectSentiment, BertSumConfig, PlainBertConfig, QACGBertConfig
 from qacg_models.data.columns import Columns
 from qacg_models.data.rows import natural_key
 from qacg_models.data.tables import read_table
 from qacg_models.data.text_files import json_values
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.inference.question_answering import windows
 from qacg_models.inference.summarization import encode_document
 from qacg_models.reporting.run_records import read_rows
@@ -77,7 +76,7 @@ def test_text_not_in_utf8_raises(model, capsys):
     command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", b"caf\xe9"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr == "qacg: argument 4: expected text in UTF-8, got 'caf\\udce9'.\n"
-    ask = AspectPredictor.from_pretrained(model)
+    ask = AspectSentiment.from_pretrained(model)
     with pytest.raises(InputError, match=r"text: expected text that UTF-8 can encode, got \\udce9"):
         ask(half)
     tokenizer = ask.trained.tokenizer

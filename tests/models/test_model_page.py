@@ -13,6 +13,7 @@ import tarfile
 import zlib
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from browser import CHECKS
 from commands import error_of
@@ -25,7 +26,7 @@ from qacg_models.data.requests import read_requests
 from qacg_models.data.tables import read_table
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.data.tokenization import load_tokenizer, tokenizer_from_vocabulary
-from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.inference.prediction_format import PredictionFormat
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.metrics.metrics import wilson_interval
 from qacg_models.reporting import model_page
@@ -230,9 +231,9 @@ def test_page_summary_equals_the_command(page, browser):
     open_page(browser, page)
     give_file(browser, reviews(60))
     predict(browser)
-    lines = PredictionLines("csv", OWN, False)
+    form = PredictionFormat("csv", OWN)
     summary = Summary(OWN.labels, has_absent=True)
-    for one in read_predictions(io.StringIO(downloaded(browser)), lines):
+    for one in read_predictions(io.StringIO(downloaded(browser)), form):
         summary.add(one)
     expected = []
     for counts in summary.counts.values():
@@ -402,10 +403,10 @@ def test_page_writes_a_csv_like_the_command(browser):
     browser.show("about:blank#written")
     cells = ["x", "", 'a "b"', "a,b", "a\nb", "=1", " +1", "'-1", "\t", "x=1", "＝1", "5", "ä", ";"]
     browser.value(f"{SCRIPTS['tables.js']}; globalThis.line = csvLine")
-    lines = PredictionLines("csv", OWN, False)
-    assert browser.value(f"line({json.dumps(cells)}, false)") == lines._csv_line(cells)
-    escaped = lines._csv_line([escape_formula(cell) for cell in cells])
-    assert browser.value(f"line({json.dumps(cells)}, true)") == escaped
+    escaped = [escape_formula(cell) for cell in cells]
+    for escapes, row in ((False, cells), (True, escaped)):
+        expected = pd.DataFrame([row]).to_csv(index=False, header=False, lineterminator="\n")
+        assert browser.value(f"line({json.dumps(cells)}, {json.dumps(escapes)})") == expected
 
 
 def test_page_reads_lines_and_encodings_like_the_command(browser, tmp_path):

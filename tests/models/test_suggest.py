@@ -164,14 +164,14 @@ def test_most_uncertain_excludes_pairs(tmp_path):
     asked = AspectSentiment.from_pretrained(folder)
     answers = [answer for text in TEXTS for answer in asked(text)]
     answers.sort(key=lambda answer: answer.probabilities[answer.label])
-    rows = most_uncertain(asked, TEXTS, 5)
+    rows = most_uncertain(asked.predictor, TEXTS, 5)
     assert [(row.text, row.aspect) for row in rows] == [(answer.text, answer.aspect) for answer in answers[:5]]
     least = answers[0]
     assert rows[0].hint == f"{least.label}? {least.probabilities[least.label]:.2f}"
-    assert most_uncertain(asked, TEXTS, 4, exclude={rows[0].pair}) == rows[1:]
+    assert most_uncertain(asked.predictor, TEXTS, 4, exclude={rows[0].pair}) == rows[1:]
     with_targets = AspectSentiment.from_pretrained(write_model(tmp_path / "targets", SENTIHOOD, layers=1))
     with raises("InputError: with targets"):
-        most_uncertain(with_targets, TEXTS, 5)
+        most_uncertain(with_targets.predictor, TEXTS, 5)
 
 
 def test_docs_suggest_commands_run(tmp_path, monkeypatch):

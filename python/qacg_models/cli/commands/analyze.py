@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the model on the rows, writes the page, and prints its path; returns 0."""
-    from qacg_models.inference.aspect_queries import Questions
+    from qacg_models.inference.predictor import examples_of
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.reporting.analysis import write_analysis
     from qacg_models.utils.outputs import check_writable
@@ -48,8 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_writable("output", arguments.output)
     trained = load_trained(arguments.model)
     if arguments.data is None:
-        questions = Questions.of(trained.task, trained.record.targets, arguments.aspects, arguments.targets)
-        rows = [row for text in dict.fromkeys(arguments.text) for row in questions.rows(text)]
+        rows = examples_of(trained, [*dict.fromkeys(arguments.text)], arguments.aspects, arguments.targets)
     else:
         rows = _rows(arguments, trained)
     path = write_analysis(
