@@ -15,9 +15,9 @@ from qacg_models.checking.expected_quality import expected_quality
 from qacg_models.checking.token_check import TokenCheck, check_tokens
 from qacg_models.data import Dataset, Example, describe
 from qacg_models.data.columns import AUTO, shown_delimiter
-from qacg_models.data.csv_tables import header_delimiter
 from qacg_models.data.example import distinct, frame_of
 from qacg_models.data.formats import SPLITS, find_format
+from qacg_models.data.tables import header_delimiter
 from qacg_models.metrics.doubts import Doubt
 from qacg_models.reporting.tables import text_table
 from qacg_models.runs.options import TrainingOptions

@@ -17,6 +17,7 @@ DEPENDENCIES = (
     "threadpoolctl",
     "matplotlib",
     "tqdm",
+    "pandas",
     "pyarrow",
     "yaml",
     "filelock",

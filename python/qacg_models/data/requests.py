@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from qacg_models.data.columns import Columns
+from qacg_models.data.columns import Columns, without_empty_cells
 from qacg_models.data.example import DataError, RowProblems, Source
-from qacg_models.data.rows import without_empty_cells
 from qacg_models.data.tables import BINARY, FORMATS, WITH_COLUMNS, read_table
 from qacg_models.data.text_files import STANDARD_INPUT, check_uncompressed
 from qacg_models.errors import InputError
