@@ -85,7 +85,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates a model, writes and prints its metrics, and compares them with those of training; returns 0."""
     from qacg_models.data import describe_examples, evaluation_warnings
-    from qacg_models.data.example_table import distinct
     from qacg_models.inference.trained_model import probabilities_of
     from qacg_models.inference.truncation import TruncationCount
     from qacg_models.metrics import intervals
@@ -93,20 +92,17 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.reporting.confidence import Confidence
     from qacg_models.reporting.evaluation_page import Evaluation, begin_page, write_page
     from qacg_models.reporting.result_tables import (
-        OPTIMISTIC,
         baselines,
         compare_with_stored,
         row_title,
         selection_note,
     )
-    from qacg_models.runs.record import count_training_texts
 
     _check(arguments)
     check_machine_flags(arguments)
     page = None if arguments.report is None else begin_page(arguments.report)
     trained = _load_model(arguments)
     rows, split, paths, left_out = _load_rows(arguments, trained)
-    trained_on = count_training_texts(arguments.model, (text for (text,) in distinct(rows, "sentence")))
     print_machine_line(trained, arguments.batch_size)
     logits = trained.logits(rows, arguments.batch_size)
     judge = trained.judge(rows, logits)
@@ -121,7 +117,6 @@ def run(arguments: argparse.Namespace) -> int:
     warnings = evaluation_warnings(split, rows, trained.task)
     stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
     notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
-    notes += [] if trained_on is None else [trained_on.describe(consequence=OPTIMISTIC not in stored)]
     notes += [] if cut is None else [cut]
     if bounds:
         samples = (
@@ -144,7 +139,6 @@ def run(arguments: argparse.Namespace) -> int:
         "split": split,
         "rows": len(rows),
         "truncated_texts": truncation.cut,
-        "training_texts": None if trained_on is None else asdict(trained_on),
         "selected_on": trained.record.selected.split,
         "stored": stored,
         "warnings": [asdict(one) for one in warnings],
