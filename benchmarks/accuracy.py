@@ -15,13 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.cli.libraries import load_libraries
-from qacg_models.data import DataOptions, Dataset, Example, count_overlap, load_data
-from qacg_models.data.dataset import target_names
-from qacg_models.data.splitting import split_dev
+from qacg_models.data import DataOptions, Dataset, Example, load_data
+from qacg_models.data.dataset import split_dev, target_names
 from qacg_models.reporting.run_records import row_of
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.cells import markdown_table, mean_and_deviation
+from qacg_models.utils.quiet import load_libraries
 
 from benchmarks.command import RESUMES, exit_status
 
@@ -116,7 +115,6 @@ def dataset_of(name: str, sentences: int, seed: int, data: Path) -> Dataset | No
         splits=rows,
         files={"train": whole.files["train"], "dev": whole.files["train"], "test": whole.files["test"]},
         targets=targets,
-        overlap=count_overlap(rows),
     )
 
 

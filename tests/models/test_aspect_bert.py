@@ -14,7 +14,6 @@ from qacg_models import (
     BertForSequenceClassification,
     PlainBertConfig,
 )
-from qacg_models.conversion.convert import convert
 from qacg_models.data import load_data
 from qacg_models.data.options import DataOptions
 from qacg_models.runs.options import TrainingOptions
@@ -135,14 +134,3 @@ def test_prediction_shares_lower_layers(trained):
     (answers,) = ask(["location - 1 is safe"])
     below, last = sizes
     assert last == len(answers) * below
-
-
-def test_conversion_keeps_the_layer(trained, tmp_path):
-    convert(trained[0], tmp_path / "other", to="tensorflow-names")
-    convert(tmp_path / "other", tmp_path / "back")
-    assert AspectBertForSequenceClassification.from_pretrained(tmp_path / "back").config.context_from_layer == 2
-
-
-def test_conversion_to_the_released_format_is_refused(trained, tmp_path):
-    with raises("CheckpointError: to: expected another format, since the released code has no Aspect-BERT"):
-        convert(trained[0], tmp_path / "released", to="released")

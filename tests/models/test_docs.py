@@ -127,7 +127,6 @@ def test_tutorial_predicts_every_aspect_of_every_text(typed):
         "report/index.html",
         "marked.csv",
         "all.csv",
-        "model.pt2",
     ],
 )
 def test_tutorial_writes_file(typed, path):
@@ -154,7 +153,7 @@ def test_german_example_trains_from_scratch(tmp_path, monkeypatch):
     weeks = [row.replace("laut", f"laut in Woche {week}") for week in range(20) for row in rows]
     (tmp_path / "bewertungen.csv").write_text("\n".join([header, *weeks]) + "\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    small = ["--max-steps=2", "--layers=1", "--hidden-size=16", "--heads=2", "--intermediate-size=16"]
+    small = ["--max-steps=2", "--set=layers=1", "--set=hidden_size=16", "--set=heads=2", "--set=intermediate_size=16"]
     arguments = shlex.split(command.removesuffix(" --from CHECKPOINT"))[1:]
     assert main([*arguments, *small]) == 0
     trained = load_trained(tmp_path / "deutsch")

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import resource
 import subprocess
 import sys
 
@@ -11,16 +10,12 @@ import pytest
 from commands import fails
 from errors import raises
 from model_cases import SIZES
-from qacg_models import BertSumConfig, PlainBertConfig, QACGBertConfig
-from qacg_models.cli import main
-from qacg_models.data import lines, load_data
-from qacg_models.data.columns import Columns, records
-from qacg_models.data.example import DataError
-from qacg_models.data.lines import json_array
-from qacg_models.data.records import natural_key
-from qacg_models.data.requests import BINARY, FORMATS, read_requests
+from qacg_models import AspectSentiment, BertSumConfig, PlainBertConfig, QACGBertConfig
+from qacg_models.data.columns import Columns
+from qacg_models.data.rows import natural_key
+from qacg_models.data.tables import read_table
+from qacg_models.data.text_files import json_values
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.inference.question_answering import windows
 from qacg_models.inference.summarization import encode_document
 from qacg_models.reporting.run_records import read_rows
@@ -61,16 +56,10 @@ def test_json_odd_values_are_reported(value, part, model, tmp_path, capsys):
     fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:2: ", part)
 
 
-def test_json_nan_label_is_empty(tmp_path, capsys):
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(ROW | {"label": label}) + "\n" for label in ("good", "bad", float("nan"))))
-    fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:3: has an empty 'label'")
-
-
 def test_json_escapes_of_characters_are_read(tmp_path):
     smile = r'"\ud83d\ude00 \\ud83d \u00e9"'
     path = jsonl(tmp_path / "rows.jsonl", smile, "7", '"' + "x" * 200_000 + '"')
-    texts = [record["text"] for _, record in records(path, Columns())]
+    texts = read_table(path, Columns())["text"].tolist()
     assert texts == ["\U0001f600 \\ud83d \u00e9", "7", "x" * 200_000]
     assert parse_json(' {"a": [1, NaN]} ')["a"][0] == 1
     assert parse_json_at('7, "b"', 3) == ("b", 6)
@@ -87,7 +76,7 @@ def test_text_not_in_utf8_raises(model, capsys):
     command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", b"caf\xe9"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr == "qacg: argument 4: expected text in UTF-8, got 'caf\\udce9'.\n"
-    ask = AspectPredictor.from_pretrained(model)
+    ask = AspectSentiment.from_pretrained(model)
     with pytest.raises(InputError, match=r"text: expected text that UTF-8 can encode, got \\udce9"):
         ask(half)
     tokenizer = ask.trained.tokenizer
@@ -104,7 +93,7 @@ def test_csv_long_field_names_the_limit(model, tmp_path, capsys):
     fails(capsys, ["predict", model, "--input", path], *parts)
     path.write_text('text,label\n"open, ' + "word\n" * 40_000)
     with raises("DataError: rows.csv:2: expected fields of at most 131,072 characters"):
-        list(records(path, Columns(aspect=None, label=None)))
+        read_table(path, Columns(aspect=None, label=None))
     assert csv.field_size_limit() == 131_072  # the global limit is unchanged
 
 
@@ -113,7 +102,7 @@ def test_natural_key_sorts_thousands_of_digits(tmp_path):
     assert sorted(names, key=natural_key) == ["a", "a2", "a" + "0" * 5000 + "3", "a10", "a" + LONG, "b"]
     with raises("DataError: rows.json:2: is not JSON (a number has more than"):
         (tmp_path / "rows.json").write_text(f"[1,\n{LONG}]")
-        list(json_array(tmp_path / "rows.json"))
+        list(json_values(tmp_path / "rows.json"))
 
 
 @pytest.mark.parametrize("name", ["config.json", "training.json"])
@@ -190,13 +179,6 @@ def test_read_rows_nested_too_deep_raises(tmp_path):
         read_rows([tmp_path / "a.jsonl"])
 
 
-def test_config_accepts_dtype_names():
-    assert str(QACGBertConfig(**SIZES, dtype="bfloat16").dtype) == "torch.bfloat16"
-
-
-LINE = r":1: expected lines of at most 16 MiB, got a longer line; pass a text file"
-
-
 @pytest.fixture
 def endless(tmp_path):
     """Makes an endless file."""
@@ -208,48 +190,6 @@ def endless(tmp_path):
         return path
 
     return make
-
-
-# JSON arrays have a limit for the file, not for a line.
-@pytest.mark.parametrize("data_format", [name for name in FORMATS if name not in (*BINARY, "json")])
-def test_read_requests_endless_line_raises(endless, data_format):
-    path = endless(f"texts.{data_format}")
-    with pytest.raises(DataError, match=LINE):
-        next(read_requests(path, data_format, Columns(aspect=None, label=None)))
-
-
-@pytest.mark.parametrize("name", ["train.tsv", "train_NLI_M.csv", "train.csv", "train.jsonl"])
-def test_load_data_endless_line_raises(tmp_path, name):
-    with (tmp_path / name).open("wb") as handle:
-        handle.truncate(17 << 20)
-    with pytest.raises(DataError, match=LINE):
-        load_data(tmp_path, optional=("dev", "test"))
-
-
-def test_suggest_of_an_endless_file_prints_one_line(endless, tmp_path, capsys):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert main(["suggest", "--input", str(endless("texts.txt")), "--output", str(tmp_path / "sheet.csv")]) == 2
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10, "KiB"
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("qacg suggest: ") and "at most 16 MiB" in line
-
-
-@pytest.mark.parametrize("text", ["[" + "1, " * 700, "[" + "1,\n" * 700, "[" + '"\u00e9",\n' * 400])
-def test_json_array_too_large_raises(tmp_path, monkeypatch, text):
-    path = tmp_path / "train.json"
-    path.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(lines, "MOST_FILE_BYTES", 2 << 10)
-    with pytest.raises(DataError, match=r"expected (lines|a JSON array) of at most 0 MiB"):
-        list(lines.json_array(path))
-
-
-def test_numbered_lines_limit_is_inclusive(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "MOST_LINE_BYTES", 5)
-    (tmp_path / "a.txt").write_text("1234\n12345\n")
-    found = lines.numbered_lines(tmp_path / "a.txt")
-    assert next(found) == (1, "1234")
-    with raises("DataError: a.txt:2: "):
-        next(found)
 
 
 def test_read_json_too_large_file_raises(endless, monkeypatch):

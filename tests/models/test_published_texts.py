@@ -8,7 +8,9 @@ from errors import raises
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data, load_file
+from qacg_models.data.example import Source
 from qacg_models.data.formats import find_format
+from qacg_models.data.published import germeval_texts, xml_texts
 from qacg_models.data.task import SEMEVAL
 
 REVIEWS = """<?xml version="1.0" encoding="UTF-8"?>
@@ -58,8 +60,9 @@ def write(folder, text, name="data.xml"):
 def read(path):
     """The task of a file, and (id, aspect, target, label) of its rows."""
     data_format = find_format(path)
-    task = data_format.fixed_task(path)
-    rows = data_format.examples(path, task, DataOptions().columns())
+    content = data_format.read(path, DataOptions().columns())
+    task = data_format.published_task({path: content}, {"aspects": None, "labels": None, "absent_label": None})
+    rows = data_format.examples(content, Source(path), task, DataOptions().columns())
     return task, [(row.id, row.aspect, row.target, task.labels[row.label]) for row in rows]
 
 
@@ -156,8 +159,8 @@ def test_germeval_xml_and_lines_give_the_same_rows(tmp_path):
     )
     texts = [[row.sentence for row in load_file(path, task)] for path in (xml, lines)]
     assert texts[0] == texts[1] == ['Der "Zug" ist gut.'] * 2 + ["Bahn frei!"]
-    assert find_format(lines).notes((lines,)) == ["left out of train.tsv: 1 text without text"]
-    assert find_format(xml).notes((xml,)) == ["left out of data.xml: 1 text without text"]
+    assert find_format(lines).notes({lines: germeval_texts(lines)}) == ["left out of train.tsv: 1 text without text"]
+    assert find_format(xml).notes({xml: xml_texts(xml)}) == ["left out of data.xml: 1 text without text"]
 
 
 NO_CATEGORY = {
@@ -168,7 +171,7 @@ NO_CATEGORY = {
         "got 1 text with no aspectCategory or Opinion, as in a test file; to train or evaluate",
     ),
     "lower case": (REVIEWS.lower(), "data.xml", "got 4 texts with no aspectCategory or Opinion, as in a test file"),
-    "empty": ("", "data.xml", "got no sentence or Document; to train or evaluate"),
+    "empty": ("", "data.xml", "is not XML (no element found)"),
     "other XML": ("<rss><channel/></rss>", "data.xml", "got no sentence or Document, but the elements rss, channel"),
     "other texts": (
         MAMS.replace("<sentence>", "<item>").replace("</sentence>", "</item>"),
@@ -235,18 +238,28 @@ def test_commands_read_reviews_and_refuse_unlabelled_files(tmp_path, capsys):
         write(tmp_path, UNLABELLED, "test.xml"): "no aspectCategory or Opinion",
     }
     model = tmp_path / "model"
-    sizes = [*SMALL_FLAGS, "--epochs=1", "--dev-fraction=0.34"]
+    sizes = [*SMALL_FLAGS, "--epochs=1", "--set=dev_fraction=0.34"]
     for file, reason in bad.items():
         fails(capsys, ["check", file], file.name, reason, "write a CSV")
         fails(capsys, ["check", path, file], file.name, reason)
         fails(capsys, ["train", "--data", path, file, "--output", model, *sizes], file.name, reason)
-    assert main(["check", str(path), "--dev-fraction", "0.34"]) == 0
+    assert main(["check", str(path), "--set", "dev_fraction=0.34"]) == 0
     assert "left out of data.xml: 1 text marked OutOfScope\n" in capsys.readouterr().out
     assert main(["train", "--data", str(path), "--output", str(model), *sizes]) == 0
     for file, reason in bad.items():
         fails(capsys, ["evaluate", model, "--data", file], file.name, reason)
         fails(capsys, ["predict", model, "--input", file], "got 'xml'; write the texts to a CSV")
-    assert main(["evaluate", str(model), "--data", str(path), "--bootstrap", "0"]) == 0
+    assert (
+        main(
+            [
+                "evaluate",
+                str(model),
+                "--data",
+                str(path),
+            ]
+        )
+        == 0
+    )
     assert "left out of data.xml: 1 text marked OutOfScope\n" in "".join(capsys.readouterr())
 
 

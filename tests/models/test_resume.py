@@ -134,7 +134,7 @@ def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp
         train(dataset, output, OPTIONS)
     assert {path.name for path in work.iterdir() if not path.name.startswith(".")} == {
         "choices.json",
-        *("features-train.arrow", "features-dev.arrow", "best", "checkpoint-14", "checkpoint-21"),
+        *("best", "checkpoint-14", "checkpoint-21"),
     }, "the newest checkpoints are kept"
 
     with raises("InputError: is an unfinished run. Continue it with --resume"):
@@ -250,8 +250,8 @@ def test_published_model_follows_the_umask(dataset, tmp_path):
     ("rows", "ending"),
     [
         (1, "gradients and the optimizer's state. Use a smaller model or a smaller --max-length."),
-        (16, "--batch-size 8 --gradient-accumulation 2, which computes the same steps."),
-        (15, "--batch-size 7 --gradient-accumulation 2."),
+        (16, "--batch-size 8 --set gradient_accumulation=2, which computes the same steps."),
+        (15, "--batch-size 7 --set gradient_accumulation=2."),
     ],
 )
 def test_train_out_of_memory_prints_advice(dataset, tmp_path, monkeypatch, rows, ending):

@@ -7,7 +7,7 @@ import pytest
 from errors import raises
 from qacg_models.cli import main
 from qacg_models.errors import InputError
-from qacg_models.metrics.classification import ClassificationMetrics
+from qacg_models.metrics.metrics import ClassificationMetrics
 from qacg_models.reporting.run_records import append_rows, markdown, read_rows, row_of
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import SplitFile

@@ -13,8 +13,7 @@ from commands import error_of
 from model_sizes import SMALL_FLAGS
 from pyarrow import parquet
 from qacg_models.cli import main
-from qacg_models.data.row_problems import RowProblems
-from qacg_models.runs.record import RECORD_NAME, read_record
+from qacg_models.runs.record import RECORD_NAME
 from table_files import WIDE, half_filled, write_table
 
 
@@ -71,24 +70,24 @@ def test_targets_and_aspects_with_dashes_stay_apart(targets, aspects, tmp_path, 
     table = [re.split(" {2,}", line)[1:3] for line in capsys.readouterr().out.splitlines()]
     assert table[0] == ["target", "aspect"] and sorted(table[2:]) == sorted(map(list, pairs))
     result = tmp_path / "result.json"
-    assert main(["evaluate", model, "--data", data, "--bootstrap", "0", "--output", str(result)]) == 0
+    assert main(["evaluate", model, "--data", data, "--output", str(result)]) == 0
     errors = json.loads(result.read_text())["breakdown"]["errors"]
     assert errors and {(one["text"], one["target"], one["aspect"]) for one in errors} <= {row[:3] for row in rows}
 
 
 def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
+    monkeypatch.setattr("qacg_models.inference.predictor.predict_logits", None)
     path = write_table(tmp_path / "in.csv", [("text", "n"), *(("" if n % 9 == 8 else "fine", n) for n in range(40))])
-    printed = error_of(capsys, "predict", model, "--input", path, "--window", 4)
+    printed = error_of(capsys, "predict", model, "--input", path)
     reason = "has an empty 'text' (also lines 19, 28, 37); fill in empty cells, or pass --skip-empty"
     assert f"{path}:10: {reason}" in printed
 
 
 def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
+    monkeypatch.setattr("qacg_models.inference.predictor.predict_logits", None)
     rows = [("text", "about"), *(("fine", "view" if n in (30, 32) else "food") for n in range(40))]
     path = write_table(tmp_path / "in.csv", rows)
-    printed = error_of(capsys, "predict", model, "--input", path, "--window", 4, "--aspect-column", "about")
+    printed = error_of(capsys, "predict", model, "--input", path, "--aspect-column", "about")
     assert f"{path}:32: aspect: expected one of the model's aspects (food, price, service), got 'view'" in printed
     assert "(also line 34); correct or remove these rows" in printed
 
@@ -97,7 +96,7 @@ def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsy
 def test_predict_skip_empty_keeps_rows_in_place(model, tmp_path, capsys, form):
     rows = [("n", "text", "about"), (1, "fine", "food"), (2, "", "food"), (3, "slow", ""), (4, "dear", "price")]
     path, output = write_table(tmp_path / "in.csv", rows), tmp_path / f"out.{form}"
-    flags = ["--aspect-column=about", "--skip-empty", "--min-confidence=0.99", "--window=1", "--output", str(output)]
+    flags = ["--aspect-column=about", "--skip-empty", "--min-confidence=0.99", "--output", str(output)]
     assert main(["predict", str(model), "--input", str(path), *flags]) == 0
     out = capsys.readouterr().out
     assert "skipped 2 rows (1 with an empty 'text', 1 with an empty 'about')" in out
@@ -143,29 +142,10 @@ def test_predict_bad_table_options_raise(model, tmp_path, capsys):
     for flags, reason in (
         (["--input", text, "--skip-empty"], "skip-empty: expected a table as --input, got lines of text"),
         (["--text", "fine", "--skip-empty"], "skip-empty: expected a table as --input"),
-        (["--input", "-", "--input-format", "parquet"], "input: expected a file for parquet, got standard input"),
+        (["--input", "-", "--format", "parquet"], "input: expected a file for parquet, got standard input"),
         (["--input", text, "--encoding", "klingon"], "encoding: expected the name of an encoding"),
     ):
         assert reason in error_of(capsys, "predict", model, *flags)
-
-
-def test_predict_reads_a_pipe(model, tmp_path, capsys):
-    pipe = tmp_path / "pipe.jsonl"
-    os.mkfifo(pipe)
-    lines = [json.dumps({"text": text}) + "\n" for text in ("fine", "")]
-    writer = threading.Thread(target=pipe.write_text, args=["".join(lines)], daemon=True)
-    writer.start()
-    found = predict(capsys, model, "--input", pipe, "--aspects", "food", "--skip-empty")
-    assert [row["label"] is None for row in found] == [False, True]
-
-
-def test_row_problems_of_many_kinds_stay_small(tmp_path):
-    problems = RowProblems(tmp_path / "in.csv")
-    for line in range(1, 5_001):
-        problems.add(line, f"text: got {line * 'x'!r}")
-    assert len(problems.counts) == 1000 and problems.total == 5_000
-    printed = str(problems.error("correct them"))
-    assert "; and 4,980 more; correct them" in printed and len(printed) < 2_000
 
 
 def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
@@ -176,7 +156,7 @@ def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
     long = [("text", "aspect", "label")]
     long += [(row[0], name, label) for row in WIDE[1:] + WIDE[1:3] for name, label in zip(WIDE[0][1:], row[1:])]
     whole = write_table(tmp_path / "long.csv", long)
-    flags = ["--bootstrap", "0", "--json"]
+    flags = ["--json"]
     figures = []
     for given in ([*paths, "--wide", "--skip-empty"], [whole]):
         capsys.readouterr()
@@ -189,18 +169,12 @@ def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
     assert values[0] == values[1]
 
 
-def test_evaluate_prints_what_it_skipped(model, tmp_path, capsys):
-    path = write_table(tmp_path / "a.csv", [*WIDE, ("", "good", "bad")])
-    assert main(["evaluate", str(model), "--data", str(path), "--bootstrap=0", "--wide", "--skip-empty"]) == 0
-    assert "left out of a.csv: 1 row (1 with an empty 'text')" in capsys.readouterr().out
-
-
 def test_evaluate_of_a_wide_model_reads_a_long_table(trained_on, tmp_path, capsys):
     trained = trained_on(aspect_columns=["food", "price"])
     path = write_table(tmp_path / "long.csv", [("text", "topic", "label"), ("fine", "food", "good")])
-    flags = ["--data", path, "--bootstrap", 0, "--aspect-column", "topic"]
+    flags = ["--data", path, "--aspect-column", "topic"]
     assert "aspect_column: expected none for a wide table" in error_of(capsys, "evaluate", trained, *flags)
-    assert main(["evaluate", str(trained), *map(str, flags), "--no-wide"]) == 0
+    assert main(["evaluate", str(trained), *map(str, flags), "--set", "wide=false"]) == 0
 
 
 def test_suggest_with_a_model_takes_its_names(trained_on, tmp_path, capsys):
@@ -232,7 +206,12 @@ def unquoted(tmp_path):
 EVERY_READER = {
     "check": lambda path, model: ["check", path],
     "train": lambda path, model: ["train", "--data", path, "--output", path.with_name("trained")],
-    "evaluate": lambda path, model: ["evaluate", model, "--data", path, "--bootstrap", 0],
+    "evaluate": lambda path, model: [
+        "evaluate",
+        model,
+        "--data",
+        path,
+    ],
     "predict": lambda path, model: ["predict", model, "--input", path],
     "suggest": lambda path, model: [
         "suggest",
@@ -253,9 +232,6 @@ EVERY_READER = {
         "--output",
         path.with_name("page"),
     ],
-    "export": lambda path, model: [
-        *("export", model, "--to", "torch-export", "--output", path.with_name("m.pt2"), "--check-on", path)
-    ],
 }
 
 
@@ -266,7 +242,7 @@ def test_commands_refuse_marks_that_join_rows(command, unquoted, model, capsys):
     assert "pass --quoting none if quotation marks are ordinary characters" in printed
 
 
-@pytest.mark.parametrize("command", [name for name in EVERY_READER if name not in ("train", "export")])
+@pytest.mark.parametrize("command", [name for name in EVERY_READER if name != "train"])
 def test_commands_with_quoting_none_read_every_row(command, unquoted, model, capsys):
     assert main([*map(str, EVERY_READER[command](unquoted, model)), "--quoting", "none"]) == 0
     out, error = capsys.readouterr()
@@ -280,14 +256,6 @@ def test_commands_with_quoting_none_read_every_row(command, unquoted, model, cap
     assert command != "predict" or len({json.loads(line)["line"] for line in out.splitlines()}) == 60
 
 
-def test_train_with_quoting_none_records_it(unquoted, tmp_path, capsys):
-    flags = ["--quoting", "none", "--max-steps", "2", "--absent-label", "none"]
-    assert main(["train", "--data", str(unquoted), "--output", str(tmp_path / "trained"), *flags]) == 0
-    assert read_record(tmp_path / "trained").data_options.quoting == "none"
-    assert sum(one.rows for one in read_record(tmp_path / "trained").data.values()) == 60
-    assert len(predict(capsys, tmp_path / "trained", "--input", unquoted, "--aspects", "food")) == 60
-
-
 def test_warnings_about_reading_are_one_line(model, tmp_path, capsys):
     """A file is read twice; its warnings are printed once."""
     ids = [f'{{"ImportId":"{name}"}}' for name in ("QID1_TEXT", "QID2", "_recordId")]
@@ -298,8 +266,8 @@ def test_warnings_about_reading_are_one_line(model, tmp_path, capsys):
     out, error = capsys.readouterr()
     assert [json.loads(line)["line"] for line in out.splitlines()] == [4, 5]
     assert error.splitlines()[:2] == [
-        f"warning: {path}: left out lines 2 and 3, which are header rows of a survey tool (ImportId)",
         f"warning: {path}: 1 row has fewer fields than the header (line 5); missing ones are read as empty",
+        f"warning: {path}: left out lines 2 and 3, which are header rows of a survey tool (ImportId)",
     ]
     assert len(error.splitlines()) == 3, error
 
@@ -311,7 +279,7 @@ def test_predict_reads_json_lines_of_standard_input(model, tmp_path, capsys, mon
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     threading.Thread(target=pipe.write_bytes, args=[path.read_bytes()], daemon=True).start()
-    flags = ["--input", pipe, "--input-format", "json", "--aspects", "food"]
+    flags = ["--input", pipe, "--format", "json", "--aspects", "food"]
     assert [one["text"] for one in predict(capsys, model, *flags)] == ["fine", "slow"]
 
 

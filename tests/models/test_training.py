@@ -13,10 +13,9 @@ from model_sizes import SMALL, SMALL_FLAGS
 from qacg_models import QACGBertForSequenceClassification, training
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, Example, load_data
-from qacg_models.data.feature_table import Encoding, read_features, write_features
-from qacg_models.data.tokenization import train_tokenizer
+from qacg_models.data.tokenization import Encoding, FeatureTable, train_tokenizer
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.reporting.result_tables import selection_note
+from qacg_models.reporting.tables import selection_note
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import Selection
 from qacg_models.training import run
@@ -455,21 +454,19 @@ ROWS = [
 ]
 
 
-def features(folder, standalone, rows=ROWS):
+def features(standalone, rows=ROWS):
     tokenizer = train_tokenizer([row.sentence for row in ROWS] * 2 + [*ASPECTS] * 2, 200)
-    write_features(folder / "rows.arrow", rows, Encoding(tokenizer, ASPECTS, 64, standalone))
-    return read_features(folder / "rows.arrow")
+    return FeatureTable(rows, Encoding(tokenizer, ASPECTS, 64, standalone))
 
 
 @pytest.mark.parametrize("standalone", [True, False])
 def test_joined_pair_equals_one_text_of_both(tmp_path, standalone):
-    table = features(tmp_path, standalone)
+    table = features(standalone)
     joined = JoinedTexts(table, 0.5, 64)
-    (tmp_path / "whole").mkdir()
     expected = [("a fine soup we came by bus", 0, 4, 1), ("we came by bus a fine soup", 4, 0, 1)]
     expected += [("the bill was a shock we came by bus", 2, 4, 0), ("a fine soup the bill was a shock", 1, 3, 2)]
     whole = [replace(ROWS[a], sentence=text, label=label) for text, a, _, label in expected]
-    assert [joined[a, b] for _, a, b, _ in expected] == list(features(tmp_path / "whole", standalone, whole))
+    assert [joined[a, b] for _, a, b, _ in expected] == list(features(standalone, whole))
     assert [joined[number] for number in range(len(joined))] == list(table)
     most = len(joined[0, 4]["input_ids"])
     assert JoinedTexts(table, 0.5, most)[0, 4] == joined[0, 4]
@@ -478,8 +475,8 @@ def test_joined_pair_equals_one_text_of_both(tmp_path, standalone):
     assert short[4, 0] == table[0], "the one with an opinion stays"
 
 
-def test_joined_texts_pairs_rows_without_an_opinion(tmp_path):
-    table = features(tmp_path, True)
+def test_joined_texts_pairs_rows_without_an_opinion():
+    table = features(True)
     drawn = torch.arange(6).repeat(2000)
     keys = list(JoinedTexts(table, 0.3, 64).pairs(drawn, torch.Generator().manual_seed(0)))
     pairs = [(row, key) for row, key in zip(drawn.tolist(), keys) if isinstance(key, tuple)]
@@ -495,13 +492,13 @@ def test_joined_texts_pairs_rows_without_an_opinion(tmp_path):
 def test_joined_texts_without_absent_rows_stay_single(tmp_path, absent):
     rows = [row for row in ROWS if row.aspect in absent or row.label]
     drawn = torch.arange(len(rows)).repeat(50)
-    keys = JoinedTexts(features(tmp_path, True, rows), 0.9, 64).pairs(drawn, torch.Generator().manual_seed(0))
+    keys = JoinedTexts(features(True, rows), 0.9, 64).pairs(drawn, torch.Generator().manual_seed(0))
     assert {rows[number].aspect for key in keys if isinstance(key, tuple) for number in key} == set(absent)
 
 
-def test_joined_texts_depend_on_the_epoch(tmp_path):
-    table = features(tmp_path, True)
-    sampler = EpochSampler(table.labels(), 0.3, 0, JoinedTexts(table, 0.5, 64))
+def test_joined_texts_depend_on_the_epoch():
+    table = features(True)
+    sampler = EpochSampler(table.labels, 0.3, 0, JoinedTexts(table, 0.5, 64))
     first = [list(sampler) for _ in range(2)]
     sampler.epoch = 1
     assert first[0] == first[1]

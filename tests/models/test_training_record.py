@@ -12,7 +12,7 @@ from qacg_models.data.dataset import file_digest
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError, ModelFolderError
-from qacg_models.reporting.result_tables import stored_split
+from qacg_models.reporting.tables import stored_split
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, SplitFile, TrainingRecord, read_record, write_record
 from untrained import OWN, record_of

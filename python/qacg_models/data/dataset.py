@@ -1,28 +1,47 @@
 """Data sets: functions that read the splits of a folder or of files, check the rows, and describe the data set."""
 
+from __future__ import annotations
+
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from qacg_models.data.columns import Columns, file_aspects
+from qacg_models.data.columns import AUTO, Columns, wide_aspects
 from qacg_models.data.data_warnings import DataWarning, training_warnings
-from qacg_models.data.delimiters import AUTO
-from qacg_models.data.encodings import UTF_8
-from qacg_models.data.example import DataError, Example, text_digest
-from qacg_models.data.example_table import ExampleTable, counts, distinct
-from qacg_models.data.formats import SPLITS, Format, find_format
-from qacg_models.data.opinions import find_task
+from qacg_models.data.example import (
+    DataError,
+    Example,
+    ExampleTable,
+    RowProblems,
+    Source,
+    counts,
+    distinct,
+    frame_of,
+    text_digest,
+)
+from qacg_models.data.formats import OWN_TABLES, SPLITS, Format, find_format
+from qacg_models.data.frames import check_empty, column, column_names, index_of, text_table
 from qacg_models.data.options import DataOptions
-from qacg_models.data.records import discover, filled, natural_key
-from qacg_models.data.row_problems import RowProblems
+from qacg_models.data.rows import (
+    discover,
+    natural_key,
+    no_training_rows,
+    rows_of_table,
+    training_rows,
+    without_empty_cells,
+)
 from qacg_models.data.sentences import normalized
-from qacg_models.data.splitting import split_by_column, split_dev, training_records
 from qacg_models.data.task import Task
+from qacg_models.data.text_files import UTF_8
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import counted
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Sources = Path | str | Sequence[Path | str]
 
@@ -44,11 +63,9 @@ class Dataset:
     Attributes:
         task: labels and aspects.
         splits: rows by split name, in the order of SPLITS; the rows of a split are in file order.
-        files: the files of each split.
+        files: the files of each split; empty for DataFrames.
         targets: the targets of the training files or, if no training file was read, of all files, in natural order (2
             before 10); ("",) for a task without targets.
-        overlap: for each pair of splits, the number of distinct sentences that both contain, ignoring case and repeated
-            spaces.
         sources: the folder or files passed to `load_data`.
         options: the options with which the files were read.
         notes: log lines about how the files were read, such as the format, the skipped rows and the division of the
@@ -64,7 +81,6 @@ class Dataset:
     splits: dict[str, Sequence[Example]]
     files: dict[str, tuple[Path, ...]]
     targets: tuple[str, ...]
-    overlap: dict[tuple[str, str], int]
     sources: tuple[Path, ...]
     options: DataOptions
     notes: tuple[str, ...] = ()
@@ -76,6 +92,11 @@ class Dataset:
     def contexts(self) -> tuple[str, ...]:
         """Context names, one for each target with each aspect; the position is the context id."""
         return self.task.contexts(self.targets)
+
+    @cached_property
+    def overlap(self) -> dict[tuple[str, str], int]:
+        """For each pair of splits, the number of distinct sentences in both, ignoring case and repeated spaces."""
+        return count_overlap(self.splits)
 
     @cached_property
     def warnings(self) -> tuple[DataWarning, ...]:
@@ -129,8 +150,7 @@ def load_data(
         DataError: a file is missing or unusable; its rows have a label, an aspect or a context that the task or the
             training split lacks; or two files, or a file and its column `split`, contradict each other. The message
             names the file and, if known, the line.
-        InputError: `path` is empty, `options` do not fit the data, openpyxl is not installed, or a temporary file
-            cannot be written.
+        InputError: `path` is empty, `options` do not fit the data, or openpyxl is not installed.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -138,35 +158,30 @@ def load_data(
     divided = "dev" not in found and "train" in found and any(one == "train" or one not in found for one in splits)
     missing = [split for split in splits if split not in found and split not in optional]
     # Division always creates dev. For your own tables, the column `split` can create the other splits too.
-    made = [] if not divided else ["dev"] if data_format.records is None else missing
+    made = [] if not divided else ["dev"] if data_format.table is None else missing
     _refuse_missing([split for split in missing if split not in made], sources[0], data_format)
     files = {split: parts for split, parts in found.items() if split in splits or (divided and split == "train")}
     if not files:
         raise DataError(sources[0], None, f"expected at least one of the splits {', '.join(splits)}, got none")
-    if task is None:
-        task = data_format.task or _discovered(data_format, next(iter(files.values())), options, divided)
-    tables, targets, left_out = _read_tables(data_format, files, task, options, divided)
-    _check_marks({split: table for split, table in tables.items() if not (divided and split == "train")}, files)
-    rows: dict[str, Sequence[Example]] = {**tables}
-    notes, dev_origin = [*_notes(data_format, task, files), *left_out], ""
-    if divided:
-        divisions, note, dev_origin = _divide(tables["train"], found, options)
-        _refuse_missing([split for split in missing if split not in divisions], sources[0], data_format)
-        rows, files = rows | divisions, files | dict.fromkeys(divisions, files["train"])
-        notes.append(note)
-    kept = [split for split in SPLITS if split in splits and split in rows]
-    rows = {split: rows[split] for split in kept}
-    return Dataset(
-        task,
-        rows,
-        {split: files[split] for split in kept},
-        targets,
-        count_overlap(rows),
-        sources,
-        options,
-        tuple(notes),
-        left_out,
-        dev_origin,
+    contents, left_out = {}, []
+    for split, parts in files.items():
+        contents[split], skipped = _contents(data_format, parts, options)
+        left_out += skipped
+    dataset = _dataset(data_format, contents, options, task, divided, test_file=found.get("test"))
+    _refuse_missing([split for split in missing if split not in dataset.splits], sources[0], data_format)
+    kept = [split for split in SPLITS if split in splits and split in dataset.splits]
+    texts = {source.path: content for parts in contents.values() for source, content in parts}
+    names = ", ".join(file.name for parts in files.values() for file in parts)
+    notes = [f"read as {data_format.name}: {names}", *_task_notes(dataset.task), *data_format.notes(texts)]
+    if dataset.task.metrics == "semeval":
+        notes.append("'conflict' is a separate label, which 3- and 2-class accuracy leave out")
+    return replace(
+        dataset,
+        splits={split: dataset.splits[split] for split in kept},
+        files={split: files.get(split, files.get("train")) for split in kept},
+        sources=sources,
+        notes=(*notes, *left_out, *dataset.notes),
+        skipped=tuple(left_out),
     )
 
 
@@ -194,26 +209,89 @@ def load_file(
     Raises:
         DataError: a file is missing or unusable, or its rows do not fit `task` or `contexts`; the message names the
             file and, if known, the line.
-        InputError: `path` is empty, the format does not support an option, openpyxl is not installed, or a temporary
-            file cannot be written.
+        InputError: `path` is empty, the format does not support an option, or openpyxl is not installed.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
     if data_format.task not in (None, task):
         got = f"the format {data_format.name!r}, which is for the task {data_format.task.name!r}"
         raise DataError(sources[0], None, f"expected data of the task {task.name!r}, got {got}")
-    skipped = {file: RowProblems(file) for file in sources} if options.skip_empty else {}
-    rows = ExampleTable(_examples(data_format, sources, task, options.columns(), skipped, contexts))
+    contents, left_out = _contents(data_format, sources, options)
     if notes is not None:
-        notes += [*data_format.notes(sources), *skipped_notes(skipped.values())]
-    return rows
+        notes += [*data_format.notes({source.path: content for source, content in contents}), *left_out]
+    return _examples(data_format, contents, task, options.columns(), contexts)
 
 
-def skipped_notes(skipped: Iterable[RowProblems]) -> list[str]:
-    """Returns a line for each file with skipped rows."""
-    return [
-        f"left out of {one.path.name}: {counted(one.total, 'row')} ({one.summary()})" for one in skipped if one.total
-    ]
+def load_frames(frames: Mapping[str, Any], options: DataOptions, on_empty: str, say: Callable[[str], None]) -> Dataset:
+    """Returns the data set of DataFrames; its errors name index labels.
+
+    Args:
+        frames: DataFrames, or mappings of columns, by split. Without dev rows, a part of train becomes dev.
+        options: options for reading the data, with the names of the columns.
+        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows. In a wide frame, an empty label
+            skips only its aspect, not the row.
+        say: called with a line for each split of which rows are skipped.
+
+    Raises:
+        TypeError: a frame is neither a DataFrame nor a mapping, or a cell is no text, number or boolean.
+        InputError: a column is missing, `on_empty` has another value, a cell is empty and `on_empty` is "raise", no row
+            is left, or the data cannot be used.
+    """
+    contents = {split: [_frame_rows(frame, options, on_empty, split, say)] for split, frame in frames.items()}
+    dataset = _dataset(OWN_TABLES, contents, options, None, "dev" not in frames)
+    indices = {split: contents.get(split, contents["train"])[0][0].index for split in dataset.splits}
+    notes = (*_task_notes(dataset.task), *dataset.notes)
+    return replace(dataset, notes=notes, indices=indices)
+
+
+def load_frame(
+    frame: Any, task: Task, options: DataOptions, on_empty: str, *, contexts: Sequence[str] | None = None
+) -> ExampleTable:
+    """Returns the rows of a DataFrame, or a mapping of columns, for a known task.
+
+    Args:
+        frame: the DataFrame, or a mapping of column names to sequences.
+        task: labels and aspects of the rows.
+        options, on_empty: as for `load_frames`.
+        contexts: the contexts that rows may have; None: any.
+
+    Raises:
+        TypeError, InputError: as for `load_frames`; or the rows do not fit `task` or `contexts`.
+    """
+    content = _frame_rows(frame, options, on_empty, "frame", lambda line: None)
+    return _examples(OWN_TABLES, [content], task, options.columns(), contexts)
+
+
+def _frame_rows(
+    frame: Any, options: DataOptions, on_empty: str, split: str, say: Callable[[str], None]
+) -> tuple[Source, DataFrame]:
+    """Returns the source and the rows of a user's frame, without empty cells (`load_frames`)."""
+    columns = options.columns()
+    arguments = {"text": columns.text, "id_column": columns.id, "target_column": columns.target}
+    if not columns.wide:
+        arguments |= {"aspect": columns.aspect, "label": columns.label}
+    cells = {name: column(frame, name, argument) for argument, name in arguments.items() if name is not None}
+    aspects = wide_aspects(column_names(frame), columns) if columns.wide else []
+    cells |= {name: column(frame, name, "aspect_columns") for name in aspects}
+    required = {name: cells[name] for name in cells if not (name in aspects and on_empty == "skip")}
+    if columns.split in column_names(frame):
+        cells[columns.split] = column(frame, columns.split, "frame")
+    count = len(cells[columns.text])
+    source = Source("frame", index_of(frame, count))
+    kept = check_empty(required, on_empty, source.index)
+    if not kept:
+        raise InputError(
+            f"frame: expected at least one row without empty cells, got none among {counted(count, 'row')}. Pass a"
+            f" frame with rows, or fill in the columns {', '.join(required)}."
+        )
+    if len(kept) < count:
+        say(f"left out of {split}: {count - len(kept):,} of {counted(count, 'row')}, because of an empty cell")
+    table = text_table({name: [values[row] for row in kept] for name, values in cells.items()}, [n + 1 for n in kept])
+    skipped = RowProblems(source)  # empty labels of a wide frame
+    rows = without_empty_cells(rows_of_table(table, columns), source, columns, skipped)
+    if skipped.total:
+        say(f"left out of {split}: {counted(skipped.total, 'label')} ({skipped.summary()})")
+    return source, rows
 
 
 def target_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
@@ -222,13 +300,14 @@ def target_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, 
     return tuple(sorted(found, key=natural_key))
 
 
-def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str) -> None:
-    """Raises DataError, with the row's line number, for the first row whose context is not among `contexts`."""
-    known = set(contexts)
-    if all(context in known for (context,) in distinct(rows, "context")):
-        return
-    row = next(row for row in rows if row.context not in known)
-    raise _unknown_context(path, row, contexts)
+def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str | Source) -> None:
+    """Raises an error, with the row's line number, for the first row whose context is not among `contexts`."""
+    source = path if isinstance(path, Source) else Source(path)
+    unknown = ~frame_of(rows)["context"].isin(contexts).to_numpy()
+    if unknown.any():
+        row = rows[int(unknown.argmax())]
+        reason = f"context: expected one of the training contexts ({', '.join(contexts)}), got {row.context!r}"
+        raise source.error(row.line, f"{reason}; remove the row, or train on data with this context")
 
 
 def describe(dataset: Dataset) -> list[str]:
@@ -279,8 +358,13 @@ def file_digest(*paths: Path) -> str:
 
 
 def file_digests(dataset: Dataset) -> dict[str, str]:
-    """Returns the SHA-256 of the files of each split."""
-    return {split: file_digest(*files) for split, files in dataset.files.items()}
+    """Returns the SHA-256 of the files of each split; of the rows, for DataFrames."""
+    from pandas.util import hash_pandas_object
+
+    if dataset.files:
+        return {split: file_digest(*files) for split, files in dataset.files.items()}
+    hashes = {split: hash_pandas_object(frame_of(rows), index=False) for split, rows in dataset.splits.items()}
+    return {split: hashlib.sha256(found.to_numpy().tobytes()).hexdigest() for split, found in hashes.items()}
 
 
 def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], Format]:
@@ -298,7 +382,7 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
         if found != formats[0]:
             reason = f"expected the format of {sources[0]}, {formats[0].name}, got {found.name}"
             raise DataError(source, None, f"{reason}; pass files in one format, or select the format with --format")
-    if formats[0].records is None:
+    if formats[0].table is None:
         given = {
             "encoding": options.encoding != UTF_8,
             "quoting": options.quoting != AUTO,
@@ -322,59 +406,94 @@ def _files(sources: tuple[Path, ...], data_format: Format) -> dict[str, tuple[Pa
     return {split: (file,) for split in SPLITS if (file := data_format.file(sources[0], split)) is not None}
 
 
-def _read_tables(
-    data_format: Format, files: dict[str, tuple[Path, ...]], task: Task, options: DataOptions, divided: bool
-) -> tuple[dict[str, ExampleTable], tuple[str, ...], tuple[str, ...]]:
-    """Returns the rows of each split, the targets, and a line for each file with skipped rows.
+def _contents(
+    data_format: Format, files: Sequence[Path], options: DataOptions
+) -> tuple[list[tuple[Source, Any]], list[str]]:
+    """Reads files once.
 
-    The targets are those of the training files. If `divided`, rows that the column `split` marks as dev or test are
-    left out.
+    Returns:
+        The source and the content of each file: rows without empty cells for a table of your own, else what
+        `Format.read` returns. And a line for each file with skipped rows.
     """
-    names = options.columns()
-    skipped = {file: RowProblems(file) for parts in files.values() for file in parts} if options.skip_empty else {}
-    tables = {
-        split: ExampleTable(_examples(data_format, parts, task, names, skipped)) for split, parts in files.items()
-    }
-    targets = target_names(_training_tables(tables, divided), task)
-    for split, parts in files.items():
-        check_contexts(tables[split], task.contexts(targets), ", ".join(map(str, parts)))
-    return tables, targets, tuple(skipped_notes(skipped.values()))
+    columns = options.columns()
+    contents = [(Source(file), data_format.read(file, columns)) for file in files]
+    if data_format.table is None:
+        return contents, []
+    rows, left_out = [], []
+    for source, table in contents:
+        skipped = RowProblems(source) if options.skip_empty else None
+        rows.append((source, without_empty_cells(rows_of_table(table, columns), source, columns, skipped)))
+        if skipped is not None and skipped.total:
+            counts_by_reason = f"{counted(skipped.total, 'row')} ({skipped.summary()})"
+            left_out.append(f"left out of {source.path.name}: {counts_by_reason}")
+    return rows, left_out
 
 
-def _training_tables(tables: dict[str, ExampleTable], divided: bool) -> list[ExampleTable]:
-    """Returns the tables that define the targets (`_read_tables`); all tables if none has training rows."""
-    if "train" not in tables:
-        return [*tables.values()]
-    rows = tables["train"]
-    marked = rows.where(lambda marks: [mark not in ("dev", "test") for mark in marks], "split") if divided else rows
-    return [marked if marked else rows]  # without training rows, `split_by_column` raises an error
+def _dataset(
+    data_format: Format,
+    contents: Mapping[str, Sequence[tuple[Source, Any]]],
+    options: DataOptions,
+    task: Task | None,
+    divided: bool,
+    test_file: Sequence[Path] | None = None,
+) -> Dataset:
+    """Returns the data set of contents by split; `divided`: train is divided into splits."""
+    import pandas as pd
+
+    columns, first = options.columns(), next(iter(contents.values()))
+    given = {name: getattr(options, name) for name in ("aspects", "labels", "absent_label")}
+    if task is None and data_format.table is None:
+        task = data_format.published_task({source.path: content for source, content in first}, given)
+    elif task is None:
+        source, rows = first[0][0], pd.concat([content for _, content in first])
+        task = discover(training_rows(rows, source, columns) if divided else rows, source, columns, **given)
+    tables = {split: _examples(data_format, parts, task, columns) for split, parts in contents.items()}
+    train = tables.get("train")
+    if train is not None and divided:
+        marked = train.where(~train.frame["split"].isin(["dev", "test"]))
+        train = marked if marked else train  # without training rows, `split_by_column` raises an error
+    targets = target_names(tables.values() if train is None else [train], task)
+    for split, parts in contents.items():
+        check_contexts(tables[split], task.contexts(targets), _joined(parts))
+        if not (divided and split == "train"):
+            _check_marks(split, tables[split], parts[0][0])
+    splits: dict[str, Sequence[Example]] = {**tables}
+    notes, origin = [], ""
+    if divided:
+        divisions, note, origin = _divide(tables["train"], _joined(contents["train"]), test_file, options)
+        splits, notes = splits | divisions, [note]
+    splits = {split: splits[split] for split in SPLITS if split in splits}
+    return Dataset(task, splits, {}, targets, (), options, tuple(notes), (), origin)
+
+
+def _joined(parts: Sequence[tuple[Source, Any]]) -> Source:
+    """Returns the source of the rows of several files, for errors."""
+    if len(parts) == 1:
+        return parts[0][0]
+    return Source(", ".join(str(source.path) for source, _ in parts))
 
 
 def _examples(
     data_format: Format,
-    files: tuple[Path, ...],
+    contents: Sequence[tuple[Source, Any]],
     task: Task,
-    names: Columns,
-    skipped: Mapping[Path, RowProblems],
+    columns: Columns,
     contexts: Sequence[str] | None = None,
-) -> Iterator[Example]:
-    """Yields the rows of files; with several files, each id begins with the number of its file.
+) -> ExampleTable:
+    """Returns the examples of files; with several files, each id begins with the number of its file.
 
     Args:
-        skipped: counts skipped rows by file; empty: rows with an empty cell are an error.
         contexts: the contexts that rows may have; None: any.
     """
-    known = None if contexts is None else set(contexts)
-    for number, file in enumerate(files, 1):
-        for row in data_format.examples(file, task, names, skipped.get(file)):
-            if known is not None and row.context not in known:
-                raise _unknown_context(file, row, contexts)
-            yield row if len(files) == 1 else replace(row, id=f"{number}/{row.id}")
+    import pandas as pd
 
-
-def _unknown_context(path: Path | str, row: Example, contexts: Sequence[str]) -> DataError:
-    reason = f"context: expected one of the training contexts ({', '.join(contexts)}), got {row.context!r}"
-    return DataError(path, row.line, f"{reason}; remove the row, or train on data with this context")
+    tables = []
+    for number, (source, content) in enumerate(contents, 1):
+        prefix = f"{number}/" if len(contents) > 1 else ""
+        tables.append(data_format.examples(content, source, task, columns, prefix))
+        if contexts is not None:
+            check_contexts(tables[-1], contexts, source)
+    return tables[0] if len(tables) == 1 else ExampleTable(pd.concat([one.frame for one in tables], ignore_index=True))
 
 
 def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> None:
@@ -386,27 +505,25 @@ def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> N
         raise DataError(path, None, f"has no {' or '.join(data_format.names(split))}")
 
 
-def _check_marks(tables: Mapping[str, ExampleTable], files: Mapping[str, Sequence[Path]]) -> None:
-    """Raises DataError if the column `split` contradicts the split of its file."""
-    for split, rows in tables.items():
-        if others := sorted(counts(rows, "split").keys() & set(SPLITS) - {split}):
-            reason = f"expected rows of the split {split}, got rows marked as {others[0]} in the column 'split'"
-            raise DataError(files[split][0], None, f"{reason}; correct the column, or remove it")
+def _check_marks(split: str, rows: ExampleTable, source: Source) -> None:
+    """Raises InputError if the column `split` contradicts the split of its file."""
+    if others := sorted(counts(rows, "split").keys() & set(SPLITS) - {split}):
+        reason = f"expected rows of the split {split}, got rows marked as {others[0]} in the column 'split'"
+        raise source.error(None, f"{reason}; correct the column, or remove it")
 
 
 def _divide(
-    rows: ExampleTable, files: dict[str, tuple[Path, ...]], options: DataOptions
+    rows: ExampleTable, source: Source, test_file: Sequence[Path] | None, options: DataOptions
 ) -> tuple[dict[str, Sequence[Example]], str, str]:
     """Divides the rows of the training files into splits.
 
     Returns:
         The splits by name, a log line about the division, and the origin of the dev rows (RESERVED or CUT).
     """
-    reserved, left_out = split_by_column(rows, files["train"])
-    parts: dict[str, Sequence[Example]] = {**reserved}
-    if "test" in parts and "test" in files:
-        reason = f"expected one source of test rows, got the column 'split' and the file {files['test'][0].name}"
-        raise DataError(files["train"][0], None, f"{reason}; keep one of them")
+    parts, left_out = split_by_column(rows, source)
+    if "test" in parts and test_file is not None:
+        reason = f"expected one source of test rows, got the column 'split' and the file {test_file[0].name}"
+        raise source.error(None, f"{reason}; keep one of them")
     if "dev" in parts:
         if (options.dev_fraction, options.dev_seed) != (DataOptions.dev_fraction, DataOptions.dev_seed):
             reason = "omit both, because the column 'split' marks the dev rows"
@@ -427,45 +544,72 @@ def _divide(
     return parts, note, CUT
 
 
-def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptions, divided: bool) -> Task:
-    """Returns the task of files; if `divided`, rows that the column `split` marks as dev or test are left out."""
-    given = {"aspects": options.aspects, "labels": options.labels, "absent_label": options.absent_label}
-    if data_format.texts is not None:
-        return find_task(data_format.texts, files, **given)
-    assert data_format.records is not None, "the labels and aspects of this format are fixed, and not read from files"
-    names = options.columns()
-    if names.wide and names.aspect_columns is None:
-        _check_same_aspects(files, names)
-    skip = [RowProblems(file) if options.skip_empty else None for file in files]
-    found = chain.from_iterable(
-        filled(data_format.records(file, names), file, names, skipped) for file, skipped in zip(files, skip)
-    )
-    return discover(
-        training_records(found, files[0], names) if divided else found,
-        files[0],
-        names,
-        **given,
-    )
+def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[ExampleTable, ExampleTable]:
+    """Returns the training rows and the dev rows, each in the original order.
+
+    The distinct sentences are ordered by a hash of seed and text, and the first `fraction` of them become dev. All rows
+    of sentences with the same text, ignoring case and repeated spaces, are in the same part.
+
+    Args:
+        rows: the rows to split.
+        fraction: share of the distinct sentences that become dev.
+        seed: seed of the hash.
+
+    Raises:
+        InputError: `fraction` of the distinct sentences, rounded, is none or all of them.
+    """
+    import numpy as np
+
+    table = rows if isinstance(rows, ExampleTable) else ExampleTable(frame_of(rows))
+    codes, texts = table.frame["sentence"].factorize()
+    hashes = (hashlib.sha256(f"{seed}\n{normalized(text)}".encode()).digest() for text in texts)
+    ranks, places = np.unique(np.fromiter(hashes, "S32", len(texts)), return_inverse=True)
+    count = round(fraction * len(ranks))
+    if not 0 < count < len(ranks):
+        raise InputError(
+            f"dev_fraction: expected a share that leaves sentences for training and for dev, got {fraction} of "
+            f"{len(ranks)} distinct sentences. Set another share, or use a data folder with a dev file."
+        )
+    is_dev = places.reshape(-1)[codes] < count
+    return table.where(~is_dev), table.where(is_dev)
 
 
-def _check_same_aspects(files: tuple[Path, ...], names: Columns) -> None:
-    """Raises DataError if the aspect columns of a file differ from the aspect columns of the first file."""
-    first: list[str] | None = None
-    for file in files:
-        aspects = file_aspects(file, names)
-        first = aspects if first is None else first
-        if set(aspects) != set(first):
-            reason = f"aspect columns: expected {', '.join(first)} as in {files[0]}, got {', '.join(aspects)}"
-            raise DataError(file, None, f"{reason}; name the aspect columns with --aspect-columns")
+def split_by_column(rows: ExampleTable, source: Source) -> tuple[dict[str, ExampleTable], int]:
+    """Splits rows by their column `split`.
+
+    Rows with an empty cell in this column are training rows. Training rows whose text is also in dev or test are left
+    out.
+
+    Args:
+        rows: the rows of the training files.
+        source: where they are from, for errors.
+
+    Returns:
+        The non-empty splits by name (an empty dictionary if no row is marked as dev or test), and the number of rows
+        left out.
+
+    Raises:
+        InputError: the column has an unknown value, or no training row is left.
+    """
+    marks = rows.frame["split"].replace("", "train")
+    unknown = ~marks.isin(SPLITS)
+    if unknown.any():
+        row = rows.frame.iloc[int(unknown.to_numpy().argmax())]
+        reason = f"split: expected train, dev or test, got {row['split']!r}"
+        raise source.error(int(row["line"]), f"{reason}; rename the column 'split' if it has another meaning")
+    if marks.eq("train").all():
+        return {}, 0
+    splits = {name: rows.where(marks == name) for name in SPLITS}
+    held_out = {normalized(text) for name in ("dev", "test") for (text,) in distinct(splits[name], "sentence")}
+    marked = splits["train"]
+    splits["train"] = marked.where(~marked.frame["sentence"].map(normalized).isin(held_out))
+    if not splits["train"]:
+        raise no_training_rows(source)
+    return {name: part for name, part in splits.items() if part}, len(marked) - len(splits["train"])
 
 
-def _notes(data_format: Format, task: Task, files: dict[str, tuple[Path, ...]]) -> list[str]:
-    notes = [f"read as {data_format.name}: {', '.join(file.name for parts in files.values() for file in parts)}"]
-    if task.metrics == "classification":
-        notes.append(f"aspects: {', '.join(task.aspects)}; labels: {', '.join(task.labels)}")
-        if task.has_absent:
-            notes.append(f"the label {task.labels[0]!r} means that there is no opinion")
-    notes += data_format.notes([file for parts in files.values() for file in parts])
-    if task.metrics == "semeval":
-        notes.append("'conflict' is a separate label, which 3- and 2-class accuracy leave out")
-    return notes
+def _task_notes(task: Task) -> list[str]:
+    if task.metrics != "classification":
+        return []
+    notes = [f"aspects: {', '.join(task.aspects)}; labels: {', '.join(task.labels)}"]
+    return notes + [f"the label {task.labels[0]!r} means that there is no opinion"] * task.has_absent

@@ -1,12 +1,25 @@
-"""An example (one sentence with one context), and the checks that every reader applies to its rows."""
+"""An example (one sentence with one context), tables of examples, and errors and checks of the rows of any file."""
+
+from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
+from qacg_models.utils.cells import clipped
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+LISTED = 20  # maximum number of rows in an error message
+LONGEST = 150  # maximum number of characters of each problem after the first one in an error message
+BLOCK = 4096  # rows that are converted at a time
 
 
 class DataError(InputError):
@@ -14,16 +27,90 @@ class DataError(InputError):
 
     Attributes:
         path, line, reason: the parts of the message.
-        earlier: number of an earlier line that `reason` mentions as "on line N"; None if it mentions no such line.
     """
 
-    def __init__(self, path: Path | str, line: int | None, reason: str, earlier: int | None = None):
-        self.path, self.line, self.reason, self.earlier = Path(path), line, reason, earlier
+    def __init__(self, path: Path | str, line: int | None, reason: str):
+        self.path, self.line, self.reason = Path(path), line, reason
         super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
 
 
 class ReadingWarning(UserWarning):
     """A property of a data file that its user should check, such as rows that are left out; begins with the path."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows are from, for messages: a file, or a DataFrame.
+
+    Attributes:
+        path: the file, or the name of the DataFrame's argument.
+        index: the index of the DataFrame, whose entry N - 1 belongs to the row with line number N; None for a file.
+    """
+
+    path: Path | str
+    index: Sequence[object] | None = None
+
+    def error(self, line: int | None, reason: str) -> InputError:
+        """Returns the error of a row: a DataError with its line, or an InputError with its index label."""
+        if self.index is None:
+            return DataError(self.path, line, reason)
+        return InputError(f"{self.path}: {reason}" if line is None else f"{self.path}: {self.place(line)}: {reason}")
+
+    def place(self, line: int) -> str:
+        """Returns "line N", or "index LABEL" for a DataFrame."""
+        return f"line {line}" if self.index is None else f"index {self.index[line - 1]!r}"
+
+
+class RowProblems:
+    """Collects the unusable rows of a file.
+
+    Attributes:
+        source: the file.
+        path: its path.
+        total: number of unusable rows.
+        counts: number of unusable rows by problem.
+    """
+
+    def __init__(self, source: Source | Path):
+        self.source = source if isinstance(source, Source) else Source(source)
+        self.path = self.source.path
+        self.total = 0
+        self.counts: Counter[str] = Counter()
+        self._lines: dict[str, list[int]] = {}
+        self._listed = 0
+
+    def add(self, line: int, problem: str) -> None:
+        """Adds a row by its line number; `problem` is a predicate such as "has an empty 'label'"."""
+        self.total += 1
+        self.counts[problem] += 1
+        if self._listed < LISTED:
+            self._lines.setdefault(problem, []).append(line)
+            self._listed += 1
+
+    def error(self, advice: str) -> InputError:
+        """Returns an error that lists the first LISTED rows; at least one row must have been added.
+
+        The message begins with the path and the line of the first row, and ends with `advice`.
+        """
+        (problem, (first, *same)), *others = self._lines.items()
+        parts = [f"{problem} (also {_lines(same)})" if same else problem]
+        parts += [f"{_lines(lines)}: {clipped(other, LONGEST)}" for other, lines in others]
+        if self.total > self._listed:
+            parts.append(f"and {self.total - self._listed:,} more")
+        return self.source.error(first, "; ".join([*parts, advice]))
+
+    def lines(self) -> str:
+        """Returns the line numbers of the first LISTED rows as text, and the number of others."""
+        more = f" and {self.total - self._listed:,} more" if self.total > self._listed else ""
+        return _lines(sorted(line for lines in self._lines.values() for line in lines)) + more
+
+    def summary(self) -> str:
+        """Returns the number of rows with each problem as text, such as "3 with an empty 'label'"."""
+        return ", ".join(f"{count:,} {problem.replace('has', 'with', 1)}" for problem, count in self.counts.items())
+
+
+def _lines(lines: list[int]) -> str:
+    return f"line{'s' if lines[1:] else ''} {', '.join(map(str, lines))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,82 +146,146 @@ class Example:
         return self.id, self.target
 
 
-def class_index(label: str, task: Task, path: Path | str, line: int) -> int:
-    """Returns the class index of a label that was read from a file: its position in `task.labels`.
+_FIELDS = [field.name for field in fields(Example)]
 
-    Every reader of labelled data calls this function.
+
+class ExampleTable(Sequence[Example]):
+    """A read-only sequence of examples, stored as a DataFrame with a column for each field of `Example`.
+
+    It compares equal to any sequence of the same examples.
+    """
+
+    def __init__(self, frame: DataFrame):
+        self.frame = frame[_FIELDS]
+
+    def where(self, mask: Any) -> ExampleTable:
+        """Returns the examples for which `mask`, a boolean array of as many values as examples, is True."""
+        return ExampleTable(self.frame[mask])
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return list(_examples(self.frame.iloc[index]))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index: expected one of {len(self)} rows, got {index}")
+        return next(_examples(self.frame.iloc[[index]]))
+
+    def __iter__(self) -> Iterator[Example]:
+        for start in range(0, len(self), BLOCK):
+            yield from _examples(self.frame.iloc[start : start + BLOCK])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} examples>"
+
+
+def _examples(frame: DataFrame) -> Iterator[Example]:
+    return map(Example, *(frame[name].tolist() for name in _FIELDS))
+
+
+def frame_of(rows: Sequence[Example]) -> DataFrame:
+    """Returns examples as a DataFrame with a column for each field of `Example`; without a copy for an ExampleTable."""
+    import pandas as pd
+
+    if isinstance(rows, ExampleTable):
+        return rows.frame
+    return pd.DataFrame({name: [getattr(row, name) for row in rows] for name in _FIELDS})
+
+
+def distinct(rows: Sequence[Example], *names: str) -> list[tuple]:
+    """Returns the distinct values of some fields, as tuples in the order of first occurrence."""
+    return list(frame_of(rows)[list(names)].drop_duplicates().itertuples(index=False, name=None))
+
+
+def counts(rows: Sequence[Example], name: str) -> dict[Any, int]:
+    """Returns the number of occurrences of each value of a field, in the order of first occurrence."""
+    return frame_of(rows)[name].value_counts(sort=False).to_dict()
+
+
+def blocks(values: Iterable, size: int = BLOCK) -> Iterator[list]:
+    """Yields the values in lists of `size`; the last may be shorter."""
+    iterator = iter(values)
+    while block := list(islice(iterator, size)):
+        yield block
+
+
+def labelled_examples(rows: DataFrame, source: Source, task: Task, advice: str = "") -> ExampleTable:
+    """Returns rows with names of labels as examples with class indices, and checks the groups of the rows.
+
+    Every reader of labelled data calls this function. A group consists of the rows of one id and target.
 
     Args:
-        label: name of the label; spelling and case must match.
-        task: the labels.
-        path, line: file and line number of the label, for the error.
+        rows: columns id, sentence, target, aspect, label (a name), line and, optionally, split.
+        source: where the rows are from, for errors.
+        task: the labels and aspects; spelling and case must match. With the task SENTIHOOD or another complete task,
+            a group must have a row for each aspect.
+        advice: end of the error for an unknown aspect.
 
     Raises:
-        DataError: the task has no such label.
+        InputError: a row has an unknown aspect or label, the same aspect as an earlier row of its group, or another
+            sentence than its group; a group is incomplete; or there are no rows. A DataError if `source` is a file.
     """
-    try:
-        return task.labels.index(label)
-    except ValueError:
-        raise DataError(path, line, f"label: expected one of {', '.join(task.labels)}, got {label!r}") from None
+    if rows.empty:
+        raise source.error(None, "has no rows")
+    aspects, labels = ({name: n for n, name in enumerate(names)} for names in (task.aspects, task.labels))
+    known, index = rows["aspect"].isin(aspects), rows["label"].map(labels)
+    bad = ~known | index.isna()
+    if bad.any():
+        row = rows.iloc[int(bad.to_numpy().argmax())]
+        name, names, end = ("label", task.labels, "") if row["aspect"] in aspects else ("aspect", task.aspects, advice)
+        raise source.error(int(row["line"]), f"{name}: expected one of {', '.join(names)}, got {row[name]!r}{end}")
+    _check_groups(rows, source, task)
+    found = rows.assign(label=index.astype("int32"))
+    if "split" not in found:
+        found["split"] = ""
+    found["context"] = found["aspect"]
+    if task.has_targets:
+        pairs = found[["target", "aspect"]].drop_duplicates()
+        names = {pair: task.context(*pair) for pair in pairs.itertuples(index=False, name=None)}
+        found["context"] = [names[pair] for pair in zip(found["target"], found["aspect"])]
+    return ExampleTable(found)
 
 
-def split_context(context: str, task: Task, path: Path | str, line: int) -> tuple[str, str]:
-    """Returns target (empty if the task has none) and aspect of a context name that was read from a file.
-
-    Raises:
-        DataError: the task has no such context.
-    """
-    try:
-        return task.split_context(context)
-    except ValueError as error:
-        raise DataError(path, line, str(error)) from None
-
-
-@dataclass(slots=True)
-class _Group:
-    line: int  # of its first row
-    sentence: bytes  # digest of the text, which may be long
-    lines: dict[int, int]  # line of each aspect's row, by index of the aspect
-
-
-def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[Example]:
-    """Yields the rows, and checks that each row agrees with earlier rows of its group.
-
-    A group consists of the rows of one id and target. A few hundred bytes per group are kept in memory.
-
-    Raises:
-        DataError: a row has the same aspect as an earlier row of its group, or a sentence that differs from that of its
-            group. At the end: there are no rows, or a group lacks aspects although the task requires complete groups.
-    """
-    groups: dict[tuple[str, str], _Group] = {}
-    numbers = {aspect: number for number, aspect in enumerate(task.aspects)}
-    for row in rows:
-        sentence, aspect = text_digest(row.sentence), numbers.setdefault(row.aspect, len(numbers))
-        group = groups.get(row.group)
-        if group is None:
-            group = groups[row.group] = _Group(row.line, sentence, {})
-        if aspect in group.lines:
-            earlier = group.lines[aspect]
-            reason = f"id {row.id!r} already has a row for {row.context!r} on line {earlier}"
+def _check_groups(rows: DataFrame, source: Source, task: Task) -> None:
+    """Raises InputError for a row or group that contradicts its group (`labelled_examples`)."""
+    groups = rows.groupby(["id", "target"], sort=False)
+    repeated = rows.duplicated(["id", "target", "aspect"]).to_numpy()
+    different = (rows["sentence"] != groups["sentence"].transform("first")).to_numpy()
+    if (repeated | different).any():
+        place = int((repeated | different).argmax())
+        row = rows.iloc[place]
+        before = rows.iloc[:place]
+        before = before[(before["id"] == row["id"]) & (before["target"] == row["target"])]
+        if repeated[place]:
+            earlier = source.place(int(before[before["aspect"] == row["aspect"]]["line"].iloc[0]))
+            reason = f"already has a row for {task.context(row['target'], row['aspect'])!r}"
             advice = "delete one of the rows, or give each sentence its own id"
-            raise DataError(path, row.line, f"{reason}; {advice}", earlier)
-        if group.sentence != sentence:
-            reason = f"id {row.id!r} has a different sentence on line {group.line}"
-            raise DataError(path, row.line, f"{reason}; give each sentence its own id", group.line)
-        group.lines[aspect] = row.line
-        yield row
-    if not groups:
-        raise DataError(path, None, "has no rows")
-    for (group_id, target), group in groups.items() if task.complete else ():
-        missing = [aspect for number, aspect in enumerate(task.aspects) if number not in group.lines]
-        if missing:
-            named = f"id {group_id!r}, target {target!r}" if target else f"id {group_id!r}"
-            raise DataError(
-                path,
-                group.line,
-                f"{named}: expected a row for each of {len(task.aspects)} aspects, got {len(group.lines)} (the first on"
-                f" this line); add rows for {', '.join(missing)}",
-            )
+        else:
+            earlier = source.place(int(before["line"].iloc[0]))
+            reason, advice = "has a different sentence", "give each sentence its own id"
+        preposition = "on" if source.index is None else "at"
+        raise source.error(int(row["line"]), f"id {row['id']!r} {reason} {preposition} {earlier}; {advice}")
+    if not task.complete:
+        return
+    incomplete = groups["aspect"].transform("size").to_numpy() < len(task.aspects)
+    if incomplete.any():
+        row = rows.iloc[int(incomplete.argmax())]
+        has = rows[(rows["id"] == row["id"]) & (rows["target"] == row["target"])]["aspect"].tolist()
+        named = f"id {row['id']!r}, target {row['target']!r}" if row["target"] else f"id {row['id']!r}"
+        missing = ", ".join(aspect for aspect in task.aspects if aspect not in has)
+        raise source.error(
+            int(row["line"]),
+            f"{named}: expected a row for each of {len(task.aspects)} aspects, got {len(has)} (the first on this line);"
+            f" add rows for {missing}",
+        )
 
 
 def text_digest(text: str) -> bytes:

@@ -1,60 +1,56 @@
 """The data formats, and detection of the format of a folder or file."""
 
-from collections.abc import Callable, Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from qacg_models.data import columns, germeval_tsv, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
-from qacg_models.data.columns import Columns, Record
-from qacg_models.data.example import DataError, Example, checked
-from qacg_models.data.lines import check_uncompressed
-from qacg_models.data.opinions import AnnotatedText, examples_of_texts, find_task, left_out_note
-from qacg_models.data.records import examples_of, filled
-from qacg_models.data.row_problems import RowProblems
+from qacg_models.data import published, tables
+from qacg_models.data.columns import Columns
+from qacg_models.data.example import DataError, ExampleTable, Source, labelled_examples
+from qacg_models.data.published import AnnotatedText, Row, left_out_note, opinion_pairs, rows_of_texts
+from qacg_models.data.rows import NOT_WIDE, discover, named_rows
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
+from qacg_models.data.text_files import check_uncompressed
+from qacg_models.errors import InputError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SPLITS = ("train", "dev", "test")
+_SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet", ".json", ".jsonl")  # of tables of your own
 
 
 @dataclass(frozen=True)
 class Format:
     """A data format: its file names and its reader.
 
-    A format has `task` and `published`, or `texts`, or `records`.
+    A format has `task` and `rows`, or `texts`, or `table`.
 
     Attributes:
         name: value of `--format`.
         names: function that returns the possible file names of a split.
         task: labels and aspects that the format fixes; None if they are read from the training files.
-        published: function that yields the rows of a file for a task; None for other formats.
-        texts: function that yields the texts of a published file with their opinions, which `opinions.py` converts to
-            rows; None for other formats.
-        records: function that yields the records of a table of your own, which `records.py` converts to rows; None for
-            published formats.
+        rows: function that yields the rows of a published file for a task; None for other formats.
+        texts: function that yields the texts of a published file with their opinions; None for other formats.
+        table: function that returns a table of your own, as `tables.read_table` does; None for published formats.
         suffixes: suffixes that identify the format of a single file whose name is not in the `names` of any format.
         recognises: function that returns whether the content of a file has this format; called for files whose name or
             suffix fits.
         note: a line to print when the format is read, such as the opinions that are left out.
-
-    Raises:
-        ValueError: another combination of `task`, `published`, `texts` and `records` is given.
     """
 
     name: str
     names: Callable[[str], tuple[str, ...]]
     task: Task | None = None
-    published: Callable[[Path, Task], Iterator[Example]] | None = None
+    rows: Callable[[Path, Task], Iterator[Row]] | None = None
     texts: Callable[[Path], Iterator[AnnotatedText]] | None = None
-    records: Callable[[Path, Columns], Iterator[Record]] | None = None
+    table: Callable[[Path, Columns], DataFrame] | None = None
     suffixes: tuple[str, ...] = ()
     recognises: Callable[[Path], bool] = lambda path: True
     note: str = ""
-
-    def __post_init__(self):
-        readers = [one for one in (self.published, self.texts, self.records) if one is not None]
-        if len(readers) != 1 or (self.published is None) != (self.task is None):
-            expected = "expected task and published, or texts, or records"
-            raise ValueError(f"{self.name}: {expected}, got another combination")
 
     def file(self, folder: Path, split: str) -> Path | None:
         """Returns the file of a split; None if the folder has none.
@@ -63,7 +59,7 @@ class Format:
             DataError: the folder has several files for the split.
         """
         found = [folder / name for name in self.names(split) if (folder / name).is_file()]
-        if self.records is not None:  # a published format can use the same name (train.tsv)
+        if self.table is not None:  # a published format can use the same name (train.tsv)
             found = [path for path in found if self.recognises(path)]
         if len(found) > 1:
             raise DataError(
@@ -73,48 +69,71 @@ class Format:
             )
         return found[0] if found else None
 
-    def examples(self, path: Path, task: Task, names: Columns, skipped: RowProblems | None = None) -> Iterator[Example]:
-        """Yields the checked rows of a file.
+    def read(self, path: Path, columns: Columns) -> Any:
+        """Returns the content of a file: its table, or a list of its rows or texts.
 
         Args:
             path: the file.
-            task: labels and aspects.
-            names: columns of a table of your own; not used for published formats.
-            skipped: counter of the rows of your own tables that are skipped because they have an empty cell; None:
-                such rows raise DataError. Not used for published formats, where they always raise DataError.
+            columns: columns of a table of your own; not used for published formats.
 
         Raises:
-            DataError: the file cannot be read, a line or group violates the format, or a row has an empty cell and is
-                not skipped.
+            DataError: the file cannot be read, or violates the format.
             InputError: the file is an Excel workbook, and openpyxl is not installed.
         """
-        if self.records is not None:
-            whole = filled(self.records(path, names), path, names, skipped)
-            found = examples_of(whole, path, task, names)
-        elif self.texts is not None:
-            found = examples_of_texts(self.texts(path), path, task)
-        else:
-            assert self.published is not None, "checked in __post_init__"
-            found = self.published(path, task)
-        return checked(found, path, task)
+        if self.table is not None:
+            return self.table(path, columns)
+        return list(self.texts(path) if self.texts is not None else self.rows(path, self.task))
 
-    def fixed_task(self, file: Path) -> Task | None:
-        """Returns the task of a published file; None for your own tables, whose options select the task.
+    def published_task(self, contents: Mapping[Path, Any], given: Mapping[str, Any]) -> Task:
+        """Returns the task of the contents of published files.
+
+        Args:
+            contents: the content of each file, from `read`.
+            given: the user's `aspects`, `labels` and `absent_label`; None where the user named none.
 
         Raises:
-            DataError: the file violates its format.
+            DataError: no category of a file is in the first file.
+            InputError: a name is given for SemEval-2014 restaurants, or unsuitable for other data.
         """
-        if self.texts is None:
+        if self.task is not None:
             return self.task
-        return find_task(self.texts, (file,), aspects=None, labels=None, absent_label=None)
+        from pandas import DataFrame
 
-    def notes(self, files: Sequence[Path]) -> list[str]:
-        """Returns lines to print about files that were read: `note`, and the texts that are left out of each file.
+        path = next(iter(contents))
+        pairs = opinion_pairs(contents, given["aspects"] is not None)
+        if pairs is not None:
+            return discover(DataFrame(list(pairs), columns=["aspect", "label"]), Source(path), Columns(), **given)
+        for name, value in given.items():
+            if value is not None:
+                reason = f"{path} has the fixed aspects and labels of SemEval-2014 restaurants"
+                raise InputError(f"{name}: expected none, because {reason}; omit {name}")
+        return SEMEVAL
+
+    def examples(self, content: Any, source: Source, task: Task, columns: Columns, prefix: str = "") -> ExampleTable:
+        """Returns the checked examples of a file.
+
+        Args:
+            content: rows of a table (`rows.rows_of_table`), or what `read` returned for a published file.
+            source: the file.
+            task: labels and aspects.
+            columns: columns of a table of your own.
+            prefix: beginning of each id.
 
         Raises:
-            DataError: a file violates its format.
+            InputError: a line or group violates the format.
         """
-        left_out = [] if self.texts is None else [left_out_note(self.texts(file), file) for file in files]
+        import pandas as pd
+
+        if self.table is not None:
+            advice = f"; {NOT_WIDE}" if columns.wide else ""
+            return labelled_examples(named_rows(content, columns, prefix), source, task, advice)
+        rows = content if self.texts is None else list(rows_of_texts(content, source.path, task))
+        found = pd.DataFrame(rows, columns=Row._fields)
+        return labelled_examples(found.assign(id=prefix + found["id"]), source, task)
+
+    def notes(self, contents: Mapping[Path, Any]) -> list[str]:
+        """Returns lines to print about files that were read: `note`, and the texts that are left out of each file."""
+        left_out = [] if self.texts is None else [left_out_note(texts, path) for path, texts in contents.items()]
         return [line for line in (self.note, *left_out) if line]
 
 
@@ -123,41 +142,47 @@ def _xml_names(split: str) -> tuple[str, ...]:
     return f"{split}.xml", published[split]
 
 
+def _own_table(path: Path, columns: Columns) -> DataFrame:
+    # Excel saves "Unicode text", a table with tabs, as .txt.
+    return tables.read_table(path, columns, "csv" if path.suffix.lower() == ".txt" else None)
+
+
+OWN_TABLES = Format(
+    "columns",
+    lambda split: tuple(split + suffix for suffix in _SUFFIXES),
+    table=_own_table,
+    suffixes=_SUFFIXES,
+    recognises=lambda path: (
+        path.suffix.lower() != ".tsv" or not (published.is_sentihood(path) or published.is_germeval(path))
+    ),
+)
 # A folder can contain one data set in two published formats, which give the same rows. The format listed first is read.
 FORMATS = (
     Format(
         "sentihood-tsv",
         lambda split: (f"{split}.tsv", f"{split}_NLI_M.tsv"),
         SENTIHOOD,
-        sentihood_tsv.read,
+        published.sentihood_pairs,
         suffixes=(".tsv",),
-        recognises=sentihood_tsv.recognised,
+        recognises=published.is_sentihood,
     ),
     Format(
         "sentihood-json",
         lambda split: (f"sentihood-{split}.json",),
         SENTIHOOD,
-        sentihood_json.read,
-        note=f"opinions on other aspects are left out: {', '.join(sentihood_json.OTHER_ASPECTS)}",
+        published.sentihood_json,
+        note=f"opinions on other aspects are left out: {', '.join(published.OTHER_ASPECTS)}",
     ),
-    Format("semeval-csv", lambda split: (f"{split}_NLI_M.csv",), SEMEVAL, semeval_csv.read),
-    Format("semeval-xml", _xml_names, texts=semeval_xml.texts, suffixes=(".xml", ".gold")),
+    Format("semeval-csv", lambda split: (f"{split}_NLI_M.csv",), SEMEVAL, published.semeval_pairs),
+    Format("semeval-xml", _xml_names, texts=published.xml_texts, suffixes=(".xml", ".gold")),
     Format(
         "germeval-tsv",
         lambda split: (f"{split}.tsv",),
-        texts=germeval_tsv.texts,
+        texts=published.germeval_texts,
         suffixes=(".tsv",),
-        recognises=germeval_tsv.recognised,
+        recognises=published.is_germeval,
     ),
-    Format(
-        "columns",
-        lambda split: tuple(split + suffix for suffix in columns.SUFFIXES),
-        records=columns.records,
-        suffixes=columns.SUFFIXES,
-        recognises=lambda path: (
-            path.suffix.lower() != ".tsv" or not (sentihood_tsv.recognised(path) or germeval_tsv.recognised(path))
-        ),
-    ),
+    OWN_TABLES,
 )
 NAMES = tuple(one.name for one in FORMATS)
 _UNREADABLE = (".xls", ".ods", ".numbers")
@@ -194,10 +219,17 @@ def find_format(path: Path, name: str = "auto") -> Format:
         known = "; ".join(f"{' or '.join(one.names('train'))} ({one.name})" for one in FORMATS)
         reason = "expected data in a known format, got a folder without files in such a format"
         raise DataError(path, None, f"{reason}; rename the training file to one of: {known}")
-    if len(found) > 1 and len({one.fixed_task(file) or one.name for one, file in found}) > 1:
+    if len(found) > 1 and len({_fixed_task(one, file) or one.name for one, file in found}) > 1:
         names = " and ".join(one.name for one, _ in found)
         raise DataError(path, None, f"has data in the formats {names}; select one with --format")
     return found[0][0]
+
+
+def _fixed_task(one: Format, file: Path) -> Task | None:
+    """Returns the task of a published file; None for your own tables, whose options select the task."""
+    if one.texts is None:
+        return one.task
+    return one.published_task({file: one.read(file, Columns())}, dict.fromkeys(("aspects", "labels", "absent_label")))
 
 
 def _first_file(data_format: Format, folder: Path) -> Path | None:

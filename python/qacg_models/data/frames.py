@@ -1,13 +1,17 @@
-"""Columns of pandas DataFrames and Series as lists of texts, without importing pandas unless a DataFrame is created."""
+"""DataFrames: cells of any table as texts, and the columns of a user's DataFrame, Series or mapping.
+
+pandas is imported only where a DataFrame is created, because its import takes longer than most commands.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from qacg_models.data.cell_text import cell_text
 from qacg_models.errors import InputError
-from qacg_models.utils.cells import counted
+from qacg_models.utils.cells import clipped, counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -162,16 +166,72 @@ def data_frame(columns: Mapping[str, Sequence], places: Sequence[int], source: A
         columns: values by column name; all columns have the same length.
         places: for each row, the position of its label in the index of `source`.
         source: a DataFrame or Series; for other values, the labels are the positions.
+    """
+    import pandas as pd
+
+    has_index = _is_pandas(source, "DataFrame") or is_series(source)
+    return pd.DataFrame(dict(columns), index=source.index.take(places) if has_index else pd.Index(places))
+
+
+def text_table(columns: Mapping[str, Sequence[str]], lines: Sequence[int]) -> DataFrame:
+    """Returns a table of texts, with empty texts instead of blank ones, and line numbers as the index `line`."""
+    import pandas as pd
+
+    table = pd.DataFrame(dict(columns), pd.Index(lines, dtype="int64", name="line"))
+    if table.empty:
+        return table.astype(object)
+    for name in table:
+        blank = (table[name].str.strip() == "") & (table[name] != "")
+        if blank.any():
+            table[name] = table[name].mask(blank, "")
+    return table
+
+
+def cell_text(value: object) -> str:
+    """Returns a text, a finite number or a boolean as text, and an empty text for a missing value.
+
+    Whole numbers have no fraction, so that 1, 1.0, Decimal("1.0") and "1" are the same id or label. Booleans are the
+    texts "True" and "False", which pandas writes to a CSV. Scalars of NumPy, Arrow and torch are numbers or texts, as
+    their values are. Missing values are None, NaN, NA, NaT and blank texts.
+
+    Args:
+        value: the cell.
 
     Raises:
-        InputError: pandas is not installed.
+        TypeError: the cell has another type, such as bytes or a date, or is infinite.
     """
-    try:
-        import pandas
-    except ImportError:
-        raise InputError(
-            "pandas: expected an installed package, got none. To return a DataFrame, run pip install pandas (the extra"
-            " `pandas`); or pass a list of texts, for which lists are returned."
-        ) from None
-    has_index = _is_pandas(source, "DataFrame") or is_series(source)
-    return pandas.DataFrame(dict(columns), index=source.index.take(places) if has_index else pandas.Index(places))
+    if isinstance(value, str):
+        return str.__str__(value) if value.strip() else ""
+    if is_missing(value):
+        return ""
+    plain = _python_value(value)
+    if plain is not value:
+        return cell_text(plain)
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int):
+        return str(int(value))  # an enumeration of numbers has a name
+    if isinstance(value, float | Decimal) and math.isfinite(value):
+        if value == int(value):
+            return str(int(value))
+        return str(value) if isinstance(value, float) else format(value.normalize(), "f")
+    raise TypeError(f"expected a text, a finite number or a boolean, got {clipped(repr(value))}")
+
+
+def is_missing(value: object) -> bool:
+    """Whether a cell that is no text is None, NaN, NA or NaT."""
+    if isinstance(value, float | Decimal):
+        return math.isnan(value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")  # of pandas
+
+
+def _python_value(value: object) -> object:
+    """Returns the Python value of a scalar of Arrow, NumPy or torch; other objects are returned unchanged."""
+    if hasattr(value, "as_py"):
+        return value.as_py()
+    if getattr(value, "shape", None) != () or not hasattr(value, "item"):
+        return value
+    found = value.item()
+    # NumPy returns dates in nanoseconds as int, and a long double as itself.
+    is_date = getattr(value.dtype, "kind", "") in ("M", "m")  # type: ignore[attr-defined]
+    return value if type(found) is type(value) or (is_date and found is not None) else found

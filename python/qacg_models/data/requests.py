@@ -4,16 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from qacg_models.data.columns import TABLES, Columns, records
-from qacg_models.data.example import DataError
-from qacg_models.data.lines import STANDARD_INPUT, check_uncompressed, numbered_lines, open_file
-from qacg_models.data.records import filled
-from qacg_models.data.row_problems import RowProblems
+from qacg_models.data.columns import Columns
+from qacg_models.data.example import DataError, RowProblems, Source
+from qacg_models.data.rows import without_empty_cells
+from qacg_models.data.tables import BINARY, FORMATS, WITH_COLUMNS, read_table
+from qacg_models.data.text_files import STANDARD_INPUT, check_uncompressed
 from qacg_models.errors import InputError
-
-FORMATS = ("txt", "csv", "tsv", "json", "jsonl", "xlsx", "parquet")
-BINARY = ("xlsx", "parquet")
-WITH_COLUMNS = tuple(suffix.removeprefix(".") for suffix in TABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +53,14 @@ def format_of(path: Path, data_format: str = "auto") -> str:
         known = ",".join(FORMATS)
         reason = f"expected a suffix of a known format, got {data_format!r}"
         advice = "write the texts to a CSV with the column text" if data_format == "xml" else ""
-        raise DataError(path, None, f"{reason}; {advice or f'select one with --input-format {{{known}}}'}")
+        raise DataError(path, None, f"{reason}; {advice or f'select one with --format {{{known}}}'}")
     if path == STANDARD_INPUT and data_format in BINARY:
         raise InputError(f"input: expected a file for {data_format}, got standard input; pass the path of a file")
-    if not path.is_fifo():  # a pipe can be opened only once
-        open_file(path).close()
+    if path != STANDARD_INPUT and not path.is_fifo():  # a pipe can be opened only once
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise DataError(path, None, f"cannot be read ({error.strerror})") from None
     return data_format
 
 
@@ -87,23 +86,16 @@ def read_requests(
             `skipped` is None, an empty cell in any row raises DataError.
         InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
-    request = None
-    if data_format == "txt":
-        for line, text in numbered_lines(path, columns.encoding):
-            if text.strip():
-                request = Request(line, text)
-                yield request
-    else:
-        names = columns.names()
-        rows = records(path, columns, f".{data_format}", others)
-        for line, record in filled(rows, path, columns, skipped, keep=True):
-            own = (None if name is None else record[name] for name in (columns.id, columns.target, columns.aspect))
-            more = {name: value for name, value in record.items() if name not in names} if others else {}
-            empty = not all([record[name] for name in names])
-            request = Request(line, record[columns.text], *own, more or None, empty)
-            yield request
-    if request is None:
+    table = read_table(path, columns, data_format)
+    if table.empty:
         raise DataError(path, None, "has no texts")
+    names = columns.names()
+    without_empty_cells(table, Source(path), columns, skipped)
+    whole = (table[names] != "").all(axis=1).tolist()
+    more = [name for name in table.columns if name not in names] if others and data_format in WITH_COLUMNS else []
+    for line, row, is_whole in zip(table.index.tolist(), table.to_dict("records"), whole):
+        own = (None if name is None else row[name] for name in (columns.id, columns.target, columns.aspect))
+        yield Request(line, row[columns.text], *own, {name: row[name] for name in more} or None, not is_whole)
 
 
 def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Request], object]) -> list[Request]:

@@ -6,14 +6,18 @@ Inputs are `[CLS] sentence [SEP] context name [SEP]` with token types 0 and 1; o
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qacg_models.data.example import blocks
 from qacg_models.errors import InputError
 from qacg_models.utils.plain_text import lone_surrogate, read_text
 
 if TYPE_CHECKING:
+    import numpy as np
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -183,6 +187,87 @@ def encode_examples(
         for row, tokens, types in zip(rows, batch["input_ids"], batch["token_type_ids"])
     ]
     return features, sum(bool(encoding.overflowing) for encoding in batch.encodings)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The arguments of `encode_examples`, except the rows.
+
+    Attributes:
+        tokenizer: adds token types and special tokens.
+        contexts: context names; None: the model has no contexts.
+        max_length: maximum number of tokens of an input.
+        context_standalone: True: the name of the context is not part of the input.
+    """
+
+    tokenizer: PreTrainedTokenizerFast
+    contexts: Sequence[str] | None
+    max_length: int
+    context_standalone: bool = False
+
+
+class FeatureTable(Sequence[dict]):
+    """A read-only sequence of the features of labelled examples, as `encode_examples` returns them, in flat arrays.
+
+    Args:
+        rows: the examples, which are encoded in blocks.
+        encoding: how to encode them.
+
+    Attributes:
+        labels: (N,) int32 class indices.
+        contexts: (N,) int32 context ids; empty if the model has no contexts.
+        truncated: number of truncated rows.
+
+    Raises:
+        InputError: the context of a row is unknown, or `max_length` is too small.
+    """
+
+    def __init__(self, rows: Iterable[Example], encoding: Encoding):
+        import numpy as np
+
+        tokens, types = array("i"), array("b")
+        ends, labels, contexts = array("q", [0]), array("i"), array("i")
+        self.truncated = 0
+        options = encoding.tokenizer, encoding.contexts, encoding.max_length, encoding.context_standalone
+        for block in blocks(rows):
+            features, cut = encode_examples(block, *options)
+            self.truncated += cut
+            for feature in features:
+                tokens.extend(feature["input_ids"])
+                types.extend(feature["token_type_ids"])
+                ends.append(len(tokens))
+                labels.append(feature["labels"])
+                if encoding.contexts is not None:
+                    contexts.append(feature["context_ids"])
+        self._tokens, self._types, self._ends = tokens, types, np.asarray(ends)
+        self.labels, self.contexts = np.asarray(labels), np.asarray(contexts)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        start, end = self._ends[place : place + 2].tolist()
+        context = {"context_ids": int(self.contexts[place])} if len(self.contexts) else {}
+        tokens = {"input_ids": self._tokens[start:end].tolist(), "token_type_ids": self._types[start:end].tolist()}
+        return tokens | {"labels": int(self.labels[place])} | context
+
+    def lengths(self) -> np.ndarray:
+        """Returns (N,) numbers of tokens of the rows."""
+        return self._ends[1:] - self._ends[:-1]
+
+    def texts(self) -> np.ndarray:
+        """Returns (N,) text numbers, one for each row; rows with equal input_ids have the same number.
+
+        Texts are numbered from 0, in the order of their first rows.
+        """
+        import numpy as np
+
+        numbers: dict[bytes, int] = {}
+        pairs = zip(self._ends[:-1].tolist(), self._ends[1:].tolist())
+        return np.array([numbers.setdefault(self._tokens[a:b].tobytes(), len(numbers)) for a, b in pairs])
 
 
 def check_text(argument: str, text: str) -> None:

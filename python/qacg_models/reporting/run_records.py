@@ -9,7 +9,7 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.metrics import titles_of
 from qacg_models.models.auto import BACKBONES
-from qacg_models.reporting.result_tables import MAJORITY, TFIDF
+from qacg_models.reporting.tables import MAJORITY, TFIDF
 from qacg_models.runs.record import TrainingRecord
 from qacg_models.utils.cells import counted, markdown_table, mean_and_deviation
 from qacg_models.utils.plain_text import parse_json, read_text

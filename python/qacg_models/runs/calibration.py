@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from qacg_models.errors import InputError
-from qacg_models.metrics.temperature import LEAST, MOST
+from qacg_models.metrics.calibration import LEAST, MOST
 from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.cells import counted
 from qacg_models.utils.json_fields import convert_json, read_model_file

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from qacg_models.configs.limits import MOST, SEED
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
 from qacg_models.utils.distributed import world_size
+from qacg_models.utils.field_checks import MOST, SEED
 from qacg_models.utils.option_fields import convert_options, format_value, option_group
 
 PROTOCOLS = ("dev", "released")
@@ -32,7 +32,7 @@ _machine = option_group("machine")
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Options of training. Each field has a help text in its metadata, which `qacg train --help` prints.
+    """Options of training. Each field has a help text in its metadata, for `qacg train`.
 
     Raises:
         InputError: a value has the wrong type, is not allowed or is outside its range, or two values exclude each
@@ -44,7 +44,7 @@ class TrainingOptions:
         None,
         "folder or file of a checkpoint to start from, with its tokenizer; or `minilm`, a small English BERT from a"
         " Python package; or `scratch`, random weights. Default: minilm if its package is installed, the text is"
-        " English, --max-length is at most 512, and neither a size, --tokenizer nor --protocol released is given;"
+        " English, --max-length is at most 512, and neither a size, tokenizer nor protocol=released is given;"
         " otherwise scratch",
         kind=str,
         metavar="PATH",
@@ -61,7 +61,7 @@ class TrainingOptions:
         kind=str,
         metavar="PATH",
     )
-    cased: bool = _what(False, "the vocab.txt of --tokenizer is cased, so texts are not lowercased")
+    cased: bool = _what(False, "the vocab.txt that `tokenizer` names is cased, so texts are not lowercased")
     max_length: int = _what(
         128,
         "maximum number of tokens of an input, special tokens included; longer inputs are truncated",
@@ -81,9 +81,9 @@ class TrainingOptions:
     )
     epochs: int | None = _step(
         None,
-        "passes over the training split. Default: 30 with --protocol released. With a checkpoint and up to 24,000 rows:"
-        " the smallest number that is at least 4 and has at least 400 steps, unless --max-steps, --schedule,"
-        " --patience or --eval-every is given. Otherwise no limit: training ends by --max-steps, --patience or"
+        "passes over the training split. Default: 30 with protocol=released. With a checkpoint and up to 24,000 rows:"
+        " the smallest number that is at least 4 and has at least 400 steps, unless --max-steps, schedule,"
+        " patience or eval_every is given. Otherwise no limit: training ends by --max-steps, patience or"
         " --minutes",
         kind=int,
         least=1,
@@ -101,7 +101,7 @@ class TrainingOptions:
     gradient_accumulation: int = _step(1, "number of batches in one step of the optimizer", least=1, most=1_000_000)
     learning_rate: float | None = _step(
         None,
-        "maximum learning rate, at the end of the warm-up; with a checkpoint the default depends on the hidden size,"
+        "maximum learning rate, at the end of the warm-up. With a checkpoint the default depends on the hidden size,"
         " from 2e-4 (384 or less) to 5e-5 (768 or more)",
         kind=float,
         least=1e-12,
@@ -126,7 +126,7 @@ class TrainingOptions:
         None,
         "weight, in [0, 1], of the log label frequencies that the loss adds to the logits, so that the model predicts"
         " rare labels more often. If training starts from a checkpoint and macro-F1 selects the weights, the default is"
-        " 1, and that of --balance is 0, unless --balance or --protocol released is given",
+        " 1, and that of balance is 0, unless balance or protocol=released is given",
         kind=float,
         least=0,
         most=1,
@@ -158,8 +158,8 @@ class TrainingOptions:
 
     eval_every: int | None = _watch(
         None,
-        "steps between evaluations; 0: once per epoch. Default: 25 with --protocol released. Once per epoch if --epochs"
-        " or --max-steps is given, unless --schedule is steady. With the default --epochs of a checkpoint: once per"
+        "steps between evaluations; 0: once per epoch. Default: 25 with protocol=released. Once per epoch if --epochs"
+        " or --max-steps is given, unless schedule=steady. With the default --epochs of a checkpoint: once per"
         " epoch, or only after the last step if dev has fewer than 500 rows. Otherwise half an epoch, clipped to 50 to"
         " 500 steps",
         kind=int,
@@ -206,7 +206,7 @@ class TrainingOptions:
     )
     context_from_layer: int | None = _shape(
         None,
-        "index, from 0, of the first layer that reads the aspect. With --context-standalone, the layers below are"
+        "index, from 0, of the first layer that reads the aspect. With context_standalone, the layers below are"
         " computed once for all aspects of a text. For aspect-bert with a checkpoint, the default is the layer of an"
         " aspect-bert checkpoint, or the last layer",
         kind=int,
@@ -223,14 +223,14 @@ class TrainingOptions:
     )
     bf16: bool | None = _machine(
         None,
-        "bfloat16 autocast; weights and moments stay float32 (default: on with a checkpoint on a CPU with bfloat16"
-        " instructions, otherwise off)",
+        "bfloat16 autocast. Weights and moments stay float32. Default: on with a checkpoint on a CPU with bfloat16"
+        " instructions, otherwise off",
         kind=bool,
     )
     threads: int | None = _machine(
         None,
-        "number of CPU threads; more than 1 is faster for larger models only; 0: torch's default, at most the CPU quota"
-        " of the container",
+        "number of CPU threads; 0: torch's default. More than 1 is faster for larger models only; 0 is at most the CPU"
+        " quota of the container",
         kind=int,
         least=0,
         most=1_024,
@@ -249,9 +249,7 @@ class TrainingOptions:
                 f" {getattr(self, given[0])}. Omit {given[0]}."
             )
         if self.cased and self.tokenizer is None:
-            raise InputError(
-                "cased: expected a vocab.txt as --tokenizer, got no tokenizer. Omit cased, or set --tokenizer."
-            )
+            raise InputError("cased: expected a vocab.txt as tokenizer, got none. Omit cased, or set tokenizer.")
         if self.schedule == "steady" and self.protocol == "released":
             raise InputError(
                 "schedule: expected 'linear' or none for the protocol 'released', got 'steady'. Omit schedule."
@@ -400,8 +398,8 @@ def describe_default(name: str) -> str | None:
     # With a checkpoint, --epochs often has a default (`resolve_options`). It has the same effect on other defaults as a
     # given --epochs, except on --minutes.
     epochs = "--epochs" if name == "minutes" else "--epochs (given or by default)"
-    steps = f"{epochs}, --max-steps or --protocol released" if released is None else f"{epochs} or --max-steps"
-    for value, condition in ((counted, steps), (released, "--protocol released")):
+    steps = f"{epochs}, --max-steps or protocol=released" if released is None else f"{epochs} or --max-steps"
+    for value, condition in ((counted, steps), (released, "protocol=released")):
         if value is not None and {scratch, pretrained} - {None} != {value}:
             parts.append(f"{format_value(value)} with {condition}")
     return ", ".join(parts)

@@ -14,15 +14,16 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from qacg_models.configs.limits import MOST, limit
 from qacg_models.data.data_warnings import DataWarning
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.metrics import METRIC_CLASSES, Metrics
-from qacg_models.runs.options import REMOVED, TrainingOptions
+from qacg_models.runs.options import REMOVED, TrainingOptions, describe_default
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.field_checks import MOST, limit
 from qacg_models.utils.json_fields import convert_json, read_model_file
+from qacg_models.utils.option_fields import format_value
 from qacg_models.utils.plain_text import lone_surrogate, read_text
 
 RECORD_NAME = "training.json"
@@ -219,18 +220,50 @@ def read_run_file(path: Path | str) -> dict[str, object]:
         raise InputError(f"{path}: cannot be read as YAML or JSON ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected option names with values, got a {type(content).__name__}.")
+    return checked_options(content, path)
+
+
+def checked_options(content: dict, source: Path | str, names: Sequence[str] | None = None) -> dict[str, object]:
+    """Returns options with values of the type in `_option_types`; options with the value None are left out.
+
+    Args:
+        content: values by name.
+        source: the file or flag that has the options, for errors.
+        names: the options that are allowed; None: all.
+
+    Raises:
+        InputError: an option is unknown or was removed, or has a value of another type or with a lone surrogate.
+    """
     if removed := [name for name in REMOVED if name in content]:
         raise InputError(
-            f"{path}: expected options of this version, got {', '.join(removed)}, which no longer exist. Delete these"
-            " lines; the training then uses fixed values."
+            f"{source}: expected options of this version, got {', '.join(removed)}, which no longer exist. Delete them;"
+            " the training then uses fixed values."
         )
     kinds = _option_types()
+    known = list(kinds) if names is None else names
     for name, value in content.items():
-        if not isinstance(name, str) or name not in kinds:
-            raise InputError(f"{path}: unknown option {name!r}. Available: {', '.join(kinds)}.")
-        if value is not None:
-            content[name] = _typed(path, name, value, kinds[name])
-    return {name: value for name, value in content.items() if value is not None}
+        if name not in known:
+            raise InputError(f"{source}: unknown option {name!r}. Available: {', '.join(known)}.")
+        if value == "":
+            raise InputError(
+                f"{source}: {name}: expected a value, got none. {describe_options().get(name, '')}".strip()
+            )
+    return {name: _typed(source, name, value, kinds[name]) for name, value in content.items() if value is not None}
+
+
+def describe_options() -> dict[str, str]:
+    """Returns the meaning, values and default of every option that reads data or trains, by name."""
+    found = {}
+    for options in (DataOptions, TrainingOptions):
+        for field in fields(options):
+            text, choices, default = field.metadata["help"], field.metadata["choices"], None
+            if field.default is not None:
+                default = format_value(field.default)
+            elif options is TrainingOptions:
+                default = describe_default(field.name)
+            values = f" Values: {', '.join(choices)}." if choices else ""
+            found[field.name] = f"{text[0].upper()}{text[1:]}.{values}" + (f" Default: {default}." if default else "")
+    return found
 
 
 def write_run_file(
@@ -266,11 +299,11 @@ def _option_types() -> dict[str, type]:
     return {"data": list, "output": str, "seeds": list} | {field.name: field.metadata["kind"] for field in options}
 
 
-def _typed(path: Path, name: str, value: object, kind: type) -> object:
+def _typed(source: Path | str, name: str, value: object, kind: type) -> object:
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and (half := lone_surrogate(text)):
             raise InputError(
-                f"{path}: {name}: expected text that UTF-8 can encode, got {half}, half of a character. Remove it."
+                f"{source}: {name}: expected text that UTF-8 can encode, got {half}, half of a character. Remove it."
             )
     # YAML reads 2e-5 as a text, because it has no decimal point.
     if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
@@ -283,8 +316,8 @@ def _typed(path: Path, name: str, value: object, kind: type) -> object:
             return [str(item) for item in value]
         wrong = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
         if wrong:
-            raise InputError(f"{path}: seeds: expected integers, got {wrong[0]!r}.")
+            raise InputError(f"{source}: seeds: expected integers, got {wrong[0]!r}.")
         return value
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InputError(f"{path}: {name}: expected a value of type {kind.__name__}, got {value!r}.")
+        raise InputError(f"{source}: {name}: expected a value of type {kind.__name__}, got {value!r}.")
     return value

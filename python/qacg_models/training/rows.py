@@ -1,4 +1,4 @@
-"""The training rows: encoded once into memory-mapped files, their order in an epoch, and augmentation.
+"""The training rows: encoded once, their order in an epoch, and augmentation.
 
 Augmentation is for models that start from random weights and would overfit a small file. Word dropout replaces some
 tokens by the unknown token (Iyyer et al., 2015). Joined texts put a second text before or after the row's own text. The
@@ -9,7 +9,6 @@ augmentation: Kondo et al., 2021, for translation).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,16 +18,15 @@ from torch.utils.data import Sampler
 from qacg_models.data import Dataset, Example
 from qacg_models.data.collators import by_length
 from qacg_models.data.example import text_fraction
-from qacg_models.data.feature_table import Encoding, FeatureTable, read_features, write_features
+from qacg_models.data.tokenization import Encoding, FeatureTable
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.cells import counted
-from qacg_models.utils.distributed import run_on_main
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_models.configs.encoder import EncoderConfig
+    from qacg_models.models.config import EncoderConfig
 
 # The accuracy of 20,000 rows has a standard error of at most 0.35 points; more rows would only take longer.
 MAX_EVALUATED = 20_000
@@ -56,7 +54,6 @@ class EncodedSplits(NamedTuple):
 
 
 def encode_splits(
-    folder: Path,
     dataset: Dataset,
     split: str,
     options: TrainingOptions,
@@ -67,7 +64,6 @@ def encode_splits(
     """Encodes train and the split that selects checkpoints.
 
     Args:
-        folder: folder of the run.
         dataset: the data set.
         split: split that selects checkpoints.
         options: options of training, from `resolve_options`.
@@ -76,23 +72,18 @@ def encode_splits(
         say: called with each log line.
 
     Raises:
-        InputError: a file cannot be written, the processes do not share a disk, or `max_length` leaves no room for
-            text.
+        InputError: `max_length` leaves no room for text.
     """
     encoding = Encoding(tokenizer, getattr(config, "contexts", None), options.max_length, options.context_standalone)
 
     def encode(name: str, rows: Sequence[Example]) -> FeatureTable:
-        path = folder / f"features-{name}.arrow"
-        cut = run_on_main(lambda: write_features(path, rows, encoding))
-        if cut:
+        features = FeatureTable(rows, encoding)
+        if features.truncated:
             total = counted(len(rows), "row")
-            say(f"truncated to {encoding.max_length} tokens: {cut:,} of {total} of {name} (--max-length)")
-        try:
-            return read_features(path)
-        except FileNotFoundError:
-            raise InputError(
-                f"{path}: expected the file of the main process, got none. Use a disk that all processes share."
-            ) from None
+            say(
+                f"truncated to {encoding.max_length} tokens: {features.truncated:,} of {total} of {name} (--max-length)"
+            )
+        return features
 
     rows = evaluation_sample(dataset.splits[split], MAX_EVALUATED, options.seed)
     if len(rows) < len(dataset.splits[split]):
@@ -227,8 +218,8 @@ class JoinedTexts:
 
     def __init__(self, rows: FeatureTable, share: float, max_length: int):
         self.rows, self.share, self.max_length = rows, share, max_length
-        self.contexts = torch.as_tensor(rows.column("context_ids"))
-        absent = torch.nonzero(torch.as_tensor(rows.labels()) == ABSENT).flatten()
+        self.contexts = torch.as_tensor(rows.contexts)
+        absent = torch.nonzero(torch.as_tensor(rows.labels) == ABSENT).flatten()
         contexts = self.contexts[absent].long()
         # Rows without an opinion, sorted by aspect.
         self.absent = absent[torch.argsort(contexts, stable=True)]

@@ -298,7 +298,7 @@ def _fit(run: _Run, checkpoint: Path | None) -> None:
     made_with = origin()  # at the start, because the checkout can change while training runs
     tokenizer = begin_tokenizer(dataset, options)
     model = begin_model(dataset, options, tokenizer, say)
-    splits = encode_splits(run.folder.path, dataset, run.split, options, tokenizer, model.config, say)
+    splits = encode_splits(dataset, run.split, options, tokenizer, model.config, say)
     weights = sum(parameter.numel() for parameter in model.parameters())
     say(
         f"model: {BACKBONES[options.model].title}, {counted(model.config.num_hidden_layers, 'layer')},"
@@ -362,7 +362,7 @@ def _out_of_memory(options: TrainingOptions) -> str:
     same = "" if rows % 2 else ", which computes the same steps"
     return (
         f"batch_size: {rows} rows in each process do not fit into memory. Use --batch-size {rows // 2}"
-        f" --gradient-accumulation {2 * options.gradient_accumulation}{same}."
+        f" --set gradient_accumulation={2 * options.gradient_accumulation}{same}."
     )
 
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
 from qacg_models.data import Dataset
-from qacg_models.data.example_table import distinct
+from qacg_models.data.example import distinct
 from qacg_models.data.tokenization import load_tokenizer, train_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import check_attention
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from qacg_kernels.attention_layers import ContextAttention
-    from qacg_models.checkpoints.source import Source
+    from qacg_models.checkpoints.files import Source
     from qacg_models.models.context_bert import ContextBertForSequenceClassification
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
@@ -340,9 +340,8 @@ def _from_checkpoint(
         fields: fields of the configuration.
         new_contexts: further fields if the checkpoint has no contexts.
     """
-    from qacg_models.checkpoints.fitting import CONTEXTS
-    from qacg_models.checkpoints.permissions import Permissions
-    from qacg_models.checkpoints.source import open_source
+    from qacg_models.checkpoints.files import open_source
+    from qacg_models.checkpoints.fitting import CONTEXTS, Permissions
 
     entry = BACKBONES[options.model]
     source = open_source(located(options.from_checkpoint))
@@ -439,7 +438,7 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
             the context projection "hidden".
         tokenizer: tokenizer of the checkpoint.
     """
-    from qacg_models.modules.context_encoder import ContextBertEncoder
+    from qacg_models.modules.encoder import ContextBertEncoder
 
     bert, config = model.bert, model.config
     names = tokenizer(

@@ -87,7 +87,7 @@ class AspectTrainer(Trainer):
         self.hide_words = WordDropout(options.word_dropout, tokenizer.unk_token_id, tokenizer.all_special_ids)
         before = 0.0 if checkpoint is None else json.loads((checkpoint / SECONDS_NAME).read_text())["seconds"]
         self.seconds_before, self.started = before, time.perf_counter()
-        labels, rows = splits.train.labels(), len(splits.train)
+        labels, rows = splits.train.labels, len(splits.train)
         joined = JoinedTexts(splits.train, options.join_texts, options.max_length) if options.join_texts else None
         texts = splits.train.texts() if getattr(model.config, "shares_texts", False) else None
         self.sampler = EpochSampler(labels, options.balance, options.seed, joined, texts)
@@ -306,7 +306,7 @@ class EvaluationMetrics:
             with pause_bars():
                 self.say(
                     f"collapse: {self.task.labels[labels.pop()]!r} is predicted for every row of {self.split}. This can"
-                    " be temporary; if it lasts, lower --learning-rate or increase --balance"
+                    " be temporary; if it lasts, lower learning_rate or increase balance"
                 )
         metrics = judge(self.task, self.rows, probabilities)
         return {name: getattr(metrics, name) for name in metrics.TITLES}

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qacg_models.data.columns import Columns
 from qacg_models.data.example import DataError
-from qacg_models.data.lines import numbered_lines
-from qacg_models.data.records import Record
+from qacg_models.data.frames import text_table
+from qacg_models.data.text_files import numbered_lines
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SUFFIX = ".lines"
 
 
-def records(path: Path, columns: Columns) -> Iterator[Record]:
-    """Yields a record for every line that is not empty.
+def table(path: Path, columns: Columns) -> DataFrame:
+    """Returns a table with a row for every line that is not empty.
 
     Raises:
         DataError: a line without three parts, an empty part, or columns by name, which lines do not have.
     """
     if columns != Columns():
         raise DataError(path, None, "expected no --text-column or similar option: lines have no column names")
+    rows, lines = [], []
     for line, text in numbered_lines(path):
         if not text.strip():
             continue
         parts = [part.strip() for part in text.split("|", 2)]
         if len(parts) < 3 or not all(parts):
             raise DataError(path, line, f"expected aspect | label | text, got {text!r}")
-        yield line, dict(zip((columns.aspect, columns.label, columns.text), parts))
+        rows.append(parts)
+        lines.append(line)
+    names = (columns.aspect, columns.label, columns.text)
+    return text_table({name: [row[place] for row in rows] for place, name in enumerate(names)}, lines)
