@@ -120,7 +120,7 @@ EMPTY = [None, pd.NA, np.datetime64("NaT"), "  "]
 def test_fit_empty_cell_raises_with_its_row(empty):
     frame = reviews().astype(object)
     frame.loc["row 7", "verdict"] = empty
-    with pytest.raises(InputError, match=r"got 1 row with an empty cell: 'row 7' \('verdict'\).*on_empty='skip'"):
+    with pytest.raises(InputError, match=r"frame: index 'row 7': has an empty 'verdict'; .*on_empty='skip'"):
         AspectSentiment.fit(frame, **NAMES, **OPTIONS, say=quiet)
 
 
@@ -129,7 +129,7 @@ def test_fit_skips_empty_rows_and_prints_their_number():
     frame.loc["row 7", "verdict"] = None
     frame.loc["row 9", "review"] = " "
     ask = AspectSentiment.fit(frame, **NAMES, **OPTIONS, on_empty="skip", say=lines.append)
-    assert lines[0] == "left out of train: 2 of 120 rows, because of an empty cell"
+    assert lines[0] == "left out of train: 2 rows (1 with an empty 'verdict', 1 with an empty 'review')"
     assert sum(part.rows for part in ask.trained.record.data.values()) == 118
 
 
@@ -358,7 +358,7 @@ def test_predict_names_of_columns_are_never_replaced(ask):
 def test_evaluate_names_of_columns_are_never_replaced(ask):
     frame = pd.DataFrame({"text": TEXTS[:2], "aspect": "food", "label": "good", "": ["", " "]})
     for argument in ("text", "aspect", "label"):
-        with raises("InputError: got 2 rows with an empty cell: 0 (''), 1 ('')"):
+        with raises("InputError: frame: index 0: has an empty '' (also index 1)"):
             ask.evaluate(frame, **{argument: ""})
         with raises(f"InputError: {argument}_column: expected a str, got 0."):
             ask.evaluate(frame, **{argument: 0})

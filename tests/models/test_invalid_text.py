@@ -11,8 +11,7 @@ from commands import fails
 from errors import raises
 from model_cases import SIZES
 from qacg_models import AspectSentiment, BertSumConfig, PlainBertConfig, QACGBertConfig
-from qacg_models.data.columns import Columns
-from qacg_models.data.rows import natural_key
+from qacg_models.data.columns import Columns, natural_key
 from qacg_models.data.tables import read_table
 from qacg_models.data.text_files import json_values
 from qacg_models.errors import InputError

@@ -22,8 +22,7 @@ from full_members import member
 from qacg_models.cli import main
 from qacg_models.data import DataError
 from qacg_models.data.columns import Columns
-from qacg_models.data.requests import read_requests
-from qacg_models.data.tables import read_table
+from qacg_models.data.tables import read_table, read_texts
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.data.tokenization import load_tokenizer, tokenizer_from_vocabulary
 from qacg_models.inference.prediction_format import PredictionFormat
@@ -412,9 +411,8 @@ def test_page_writes_a_csv_like_the_command(browser):
 def test_page_reads_lines_and_encodings_like_the_command(browser, tmp_path):
     path, content = tmp_path / "new.txt", "\ufeffa\r\n\n \nb\u2028c\n"
     path.write_text(content, encoding="utf-8", newline="")
-    expected = [
-        [one.line, one.text] for one in read_requests(path, "txt", Columns(text="text", aspect=None, label=None))
-    ]
+    table = read_texts(path, Columns(text="text", aspect=None, label=None))
+    expected = [[line, text] for line, text in table["text"].items()]
     browser.show("about:blank#lines")
     browser.value(f"{SCRIPTS['tables.js']}; globalThis.decode = (bytes) => decodeText(Uint8Array.from(bytes))")
     utf8, utf16, western = (

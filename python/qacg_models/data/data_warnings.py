@@ -29,19 +29,12 @@ class DataWarning:
     """One finding about a split.
 
     Attributes:
-        code: `no_absent_rows`, `similar_names`, `spaces_at_ends`, `rare_class`, `rare_aspect`, `contradictory_labels`,
-            `duplicate_rows`, `few_dev_sentences` or `few_rows`. The codes do not change between releases, so that
-            programs can compare them.
+        code: the kind of finding, such as `rare_class`; the codes do not change between releases.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
-        count: a number that depends on the code. `similar_names`: groups of similar names; `spaces_at_ends`: labels
-            and aspects with such spaces; `rare_class`: rare labels; `rare_aspect`: rare aspects;
-            `contradictory_labels`: pairs of text and aspect with several labels; `duplicate_rows`: rows that repeat an
-            earlier row; `no_absent_rows` and `few_rows`: all rows; `few_dev_sentences`: all distinct sentences.
-        examples: one description for each of the first SHOWN findings. `similar_names`: the names of a group;
-            `spaces_at_ends`: a label or aspect; `rare_class` and `rare_aspect`: a label or aspect and its number of
-            rows; `contradictory_labels` and `duplicate_rows`: context, text, line numbers (or entries of a DataFrame's
-            index) and labels. Empty for other codes.
+        count: number of findings, such as rare labels; of rows for `no_absent_rows` and `few_rows`, and of sentences
+            for `few_dev_sentences`.
+        examples: one description for each of the first SHOWN findings; empty for warnings about the whole split.
     """
 
     code: str

@@ -10,7 +10,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qacg_models.data.columns import AUTO, Columns, wide_aspects
+from qacg_models.data.columns import (
+    Columns,
+    discover,
+    natural_key,
+    no_training_rows,
+    rows_of_table,
+    training_rows,
+    wide_aspects,
+    without_empty_cells,
+)
 from qacg_models.data.data_warnings import DataWarning, training_warnings
 from qacg_models.data.example import (
     DataError,
@@ -21,22 +30,12 @@ from qacg_models.data.example import (
     counts,
     distinct,
     frame_of,
-    text_digest,
 )
 from qacg_models.data.formats import OWN_TABLES, SPLITS, Format, find_format
-from qacg_models.data.frames import check_empty, column, column_names, index_of, text_table
+from qacg_models.data.frames import ON_EMPTY, column, column_names, index_of, text_table
 from qacg_models.data.options import DataOptions
-from qacg_models.data.rows import (
-    discover,
-    natural_key,
-    no_training_rows,
-    rows_of_table,
-    training_rows,
-    without_empty_cells,
-)
 from qacg_models.data.sentences import normalized
 from qacg_models.data.task import Task
-from qacg_models.data.text_files import UTF_8
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import counted
 
@@ -68,11 +67,10 @@ class Dataset:
             before 10); ("",) for a task without targets.
         sources: the folder or files passed to `load_data`.
         options: the options with which the files were read.
-        notes: log lines about how the files were read, such as the format, the skipped rows and the division of the
-            training file.
+        notes: log lines about how the files were read.
         skipped: the lines of `notes` about skipped rows, one for each file with such rows.
-        dev_origin: a note for users: where the dev rows come from, and in which case the dev metric estimates the
-            metric on new texts. Empty if the training file was not divided.
+        dev_origin: where the dev rows come from, and in which case the dev metric estimates the metric on new texts;
+            empty if the training file was not divided.
         indices: for DataFrames, the frame's index by split name; entry N - 1 of the index belongs to the row whose
             `line` is N. Empty for files.
     """
@@ -271,26 +269,23 @@ def _frame_rows(
     if not columns.wide:
         arguments |= {"aspect": columns.aspect, "label": columns.label}
     cells = {name: column(frame, name, argument) for argument, name in arguments.items() if name is not None}
-    aspects = wide_aspects(column_names(frame), columns) if columns.wide else []
-    cells |= {name: column(frame, name, "aspect_columns") for name in aspects}
-    required = {name: cells[name] for name in cells if not (name in aspects and on_empty == "skip")}
+    names = {str(name): name for name in column_names(frame)} if columns.wide else {}
+    cells |= {name: column(frame, names.get(name, name), "aspect_columns") for name in wide_aspects(names, columns)}
     if columns.split in column_names(frame):
         cells[columns.split] = column(frame, columns.split, "frame")
-    count = len(cells[columns.text])
+    lengths = {name: len(values) for name, values in cells.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
+        raise InputError(f"frame: expected columns of equal length, got {shown}.")
+    if on_empty not in ON_EMPTY:
+        raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {on_empty!r}.")
+    count = lengths[columns.text]
     source = Source("frame", index_of(frame, count))
-    kept = check_empty(required, on_empty, source.index)
-    if not kept:
-        raise InputError(
-            f"frame: expected at least one row without empty cells, got none among {counted(count, 'row')}. Pass a"
-            f" frame with rows, or fill in the columns {', '.join(required)}."
-        )
-    if len(kept) < count:
-        say(f"left out of {split}: {count - len(kept):,} of {counted(count, 'row')}, because of an empty cell")
-    table = text_table({name: [values[row] for row in kept] for name, values in cells.items()}, [n + 1 for n in kept])
-    skipped = RowProblems(source)  # empty labels of a wide frame
-    rows = without_empty_cells(rows_of_table(table, columns), source, columns, skipped)
-    if skipped.total:
-        say(f"left out of {split}: {counted(skipped.total, 'label')} ({skipped.summary()})")
+    rows = rows_of_table(text_table(cells, range(1, count + 1)), columns)
+    skipped = RowProblems(source) if on_empty == "skip" else None
+    rows = without_empty_cells(rows, source, columns, skipped)
+    if skipped is not None and skipped.total:
+        say(f"left out of {split}: {counted(skipped.total, 'row')} ({skipped.summary()})")
     return source, rows
 
 
@@ -315,7 +310,8 @@ def describe(dataset: Dataset) -> list[str]:
     lines = [*dataset.notes]
     lines += [describe_examples(split, rows, dataset.task) for split, rows in dataset.splits.items()]
     if len(dataset.splits) > 1:
-        lines.append(describe_overlap(dataset.overlap))
+        shared = [f"{count} in both {a} and {b}" for (a, b), count in dataset.overlap.items() if count]
+        lines.append("sentences shared between splits: " + (", ".join(shared) or "none"))
     return lines
 
 
@@ -335,16 +331,8 @@ def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
 
 def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, str], int]:
     """Returns, for each pair of splits, the number of distinct sentences in both, ignoring case and repeated spaces."""
-    found = {
-        name: {text_digest(normalized(text)) for (text,) in distinct(rows, "sentence")} for name, rows in splits.items()
-    }
+    found = {name: {normalized(text) for (text,) in distinct(rows, "sentence")} for name, rows in splits.items()}
     return {(a, b): len(found[a] & found[b]) for a, b in combinations(found, 2)}
-
-
-def describe_overlap(overlap: Mapping[tuple[str, str], int]) -> str:
-    """Returns one line with the number of sentences shared by each pair of splits."""
-    shared = [f"{count} in both {a} and {b}" for (a, b), count in overlap.items() if count]
-    return "sentences shared between splits: " + (", ".join(shared) or "none")
 
 
 def file_digest(*paths: Path) -> str:
@@ -383,17 +371,9 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
             reason = f"expected the format of {sources[0]}, {formats[0].name}, got {found.name}"
             raise DataError(source, None, f"{reason}; pass files in one format, or select the format with --format")
     if formats[0].table is None:
-        given = {
-            "encoding": options.encoding != UTF_8,
-            "quoting": options.quoting != AUTO,
-            "wide": options.wide,
-            "aspect_columns": options.aspect_columns is not None,
-            "target_column": options.target_column is not None,
-            "skip_empty": options.skip_empty,
-        }
-        if formats[0].task is not None:
-            given |= {name: getattr(options, name) is not None for name in ("aspects", "labels", "absent_label")}
-        for name in (name for name, value in given.items() if value):
+        refused = ["encoding", "quoting", "wide", "aspect_columns", "target_column", "skip_empty"]
+        refused += ["aspects", "labels", "absent_label"] if formats[0].task is not None else []
+        for name in (one for one in refused if getattr(options, one) != getattr(DataOptions, one)):
             reason = f"{sources[0]} is read as {formats[0].name}, which does not support this option"
             raise InputError(f"{name}: {reason}; omit {name}, or pass --format columns for a table of your own")
     return sources, formats[0]

@@ -56,9 +56,11 @@ class Source:
             return DataError(self.path, line, reason)
         return InputError(f"{self.path}: {reason}" if line is None else f"{self.path}: {self.place(line)}: {reason}")
 
-    def place(self, line: int) -> str:
-        """Returns "line N", or "index LABEL" for a DataFrame."""
-        return f"line {line}" if self.index is None else f"index {self.index[line - 1]!r}"
+    def place(self, *lines: int) -> str:
+        """Returns "line N" or "lines N, M" for a file, "index LABEL, LABEL" for a DataFrame."""
+        if self.index is None:
+            return f"line{'s' if lines[1:] else ''} {', '.join(map(str, lines))}"
+        return f"index {', '.join(repr(self.index[line - 1]) for line in lines)}"
 
 
 class RowProblems:
@@ -93,8 +95,8 @@ class RowProblems:
         The message begins with the path and the line of the first row, and ends with `advice`.
         """
         (problem, (first, *same)), *others = self._lines.items()
-        parts = [f"{problem} (also {_lines(same)})" if same else problem]
-        parts += [f"{_lines(lines)}: {clipped(other, LONGEST)}" for other, lines in others]
+        parts = [f"{problem} (also {self.source.place(*same)})" if same else problem]
+        parts += [f"{self.source.place(*lines)}: {clipped(other, LONGEST)}" for other, lines in others]
         if self.total > self._listed:
             parts.append(f"and {self.total - self._listed:,} more")
         return self.source.error(first, "; ".join([*parts, advice]))
@@ -102,15 +104,11 @@ class RowProblems:
     def lines(self) -> str:
         """Returns the line numbers of the first LISTED rows as text, and the number of others."""
         more = f" and {self.total - self._listed:,} more" if self.total > self._listed else ""
-        return _lines(sorted(line for lines in self._lines.values() for line in lines)) + more
+        return self.source.place(*sorted(line for lines in self._lines.values() for line in lines)) + more
 
     def summary(self) -> str:
         """Returns the number of rows with each problem as text, such as "3 with an empty 'label'"."""
         return ", ".join(f"{count:,} {problem.replace('has', 'with', 1)}" for problem, count in self.counts.items())
-
-
-def _lines(lines: list[int]) -> str:
-    return f"line{'s' if lines[1:] else ''} {', '.join(map(str, lines))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qacg_models.data import published, tables
-from qacg_models.data.columns import Columns
+from qacg_models.data.columns import NOT_WIDE, Columns, discover, named_rows
 from qacg_models.data.example import DataError, ExampleTable, Source, labelled_examples
 from qacg_models.data.published import AnnotatedText, Row, left_out_note, opinion_pairs, rows_of_texts
-from qacg_models.data.rows import NOT_WIDE, discover, named_rows
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 from qacg_models.data.text_files import check_uncompressed
 from qacg_models.errors import InputError
@@ -113,7 +112,7 @@ class Format:
         """Returns the checked examples of a file.
 
         Args:
-            content: rows of a table (`rows.rows_of_table`), or what `read` returned for a published file.
+            content: rows of a table (`columns.rows_of_table`), or what `read` returned for a published file.
             source: the file.
             task: labels and aspects.
             columns: columns of a table of your own.

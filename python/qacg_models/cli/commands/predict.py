@@ -153,9 +153,7 @@ def _read(arguments: argparse.Namespace, skipped: RowProblems) -> tuple[pd.DataF
     import pandas as pd
 
     from qacg_models.data.columns import Columns
-    from qacg_models.data.requests import format_of
-    from qacg_models.data.rows import without_empty_cells
-    from qacg_models.data.tables import WITH_COLUMNS, read_table
+    from qacg_models.data.tables import read_texts
 
     resolve_text_flags(arguments, arguments.model)
     if arguments.input is None:
@@ -164,12 +162,8 @@ def _read(arguments: argparse.Namespace, skipped: RowProblems) -> tuple[pd.DataF
     fields = {name: getattr(arguments, f"{name}_column") for name in ("text", "id", "target", "aspect")}
     reading = {name: getattr(arguments, name) for name in ("delimiter", "encoding", "quoting")}
     columns = Columns(**fields, label=None, **reading)
-    data_format = format_of(arguments.input, arguments.input_format)
-    table = read_table(arguments.input, columns, data_format)
-    if table.empty:
-        raise skipped.source.error(None, "has no texts")
-    without_empty_cells(table, skipped.source, columns, skipped if arguments.skip_empty else None)
-    return (table if data_format in WITH_COLUMNS else table[columns.names()]), columns
+    counter = skipped if arguments.skip_empty else None
+    return read_texts(arguments.input, columns, arguments.input_format, counter), columns
 
 
 def _contexts(

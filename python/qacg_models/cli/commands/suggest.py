@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Proposes aspects, or loads the model of --with, and writes the sheet; returns 0."""
     from qacg_models.data.columns import Columns
     from qacg_models.data.example import RowProblems
-    from qacg_models.data.requests import format_of, read_requests
+    from qacg_models.data.tables import read_texts
     from qacg_models.suggestion.sheet import check_columns, distinct, read_sheet, write_sheet
 
     _check(arguments)
@@ -88,9 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
     columns = Columns(text=arguments.text_column) if model is None else _columns_of(model)
     check_columns(columns)
     labelled = [] if arguments.labelled is None else read_sheet(arguments.labelled, columns)
-    data_format, skipped = format_of(arguments.input, arguments.input_format), RowProblems(arguments.input)
-    requests = read_requests(arguments.input, data_format, reading, skipped=skipped if arguments.skip_empty else None)
-    texts = distinct((one.text for one in requests if not one.skipped), arguments.by == "sentence")
+    skipped = RowProblems(arguments.input)
+    table = read_texts(arguments.input, reading, arguments.input_format, skipped if arguments.skip_empty else None)
+    texts = distinct((text for text in table[reading.text] if text), arguments.by == "sentence")
     if skipped.total:
         _say(f"skipped {counted(skipped.total, 'row')} ({skipped.summary()})")
     _say(counted(len(texts), f"distinct {arguments.by}"))
