@@ -216,7 +216,7 @@ def test_evaluate_of_other_data_prints_a_notice(model, small_data, capsys):
     assert main(["evaluate", str(model), "--data", str(small_data), "--split", "train"]) == 0
     out = capsys.readouterr().out
     assert f"the model was trained on rows of {small_data / 'train.tsv'}, so the metrics are optimistic\n" in out
-    assert " were in the training data\n" in out and out.count("optimistic") == 1
+    assert out.count("optimistic") == 1
 
 
 def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
