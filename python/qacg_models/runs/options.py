@@ -398,8 +398,8 @@ def describe_default(name: str) -> str | None:
     # With a checkpoint, --epochs often has a default (`resolve_options`). It has the same effect on other defaults as a
     # given --epochs, except on --minutes.
     epochs = "--epochs" if name == "minutes" else "--epochs (given or by default)"
-    steps = f"{epochs}, --max-steps or --protocol released" if released is None else f"{epochs} or --max-steps"
-    for value, condition in ((counted, steps), (released, "--protocol released")):
+    steps = f"{epochs}, --max-steps or protocol=released" if released is None else f"{epochs} or --max-steps"
+    for value, condition in ((counted, steps), (released, "protocol=released")):
         if value is not None and {scratch, pretrained} - {None} != {value}:
             parts.append(f"{format_value(value)} with {condition}")
     return ", ".join(parts)

@@ -265,12 +265,15 @@ def checked_options(content: dict, source: Path | str, names: Sequence[str] | No
 def describe_options() -> dict[str, str]:
     """Returns the meaning, values and default of every option that reads data or trains, by name."""
     found = {}
-    for field in (*fields(DataOptions), *fields(TrainingOptions)):
-        choices, default = field.metadata["choices"], field.default
-        values = f" Values: {', '.join(choices)}." if choices else ""
-        known = describe_default(field.name) if default is None else format_value(default)
-        text = field.metadata["help"]
-        found[field.name] = f"{text[0].upper()}{text[1:]}.{values}" + (f" Default: {known}." if known else "")
+    for options in (DataOptions, TrainingOptions):
+        for field in fields(options):
+            text, choices, default = field.metadata["help"], field.metadata["choices"], None
+            if field.default is not None:
+                default = format_value(field.default)
+            elif options is TrainingOptions:
+                default = describe_default(field.name)
+            values = f" Values: {', '.join(choices)}." if choices else ""
+            found[field.name] = f"{text[0].upper()}{text[1:]}.{values}" + (f" Default: {default}." if default else "")
     return found
 
 

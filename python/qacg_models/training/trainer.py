@@ -306,7 +306,7 @@ class EvaluationMetrics:
             with pause_bars():
                 self.say(
                     f"collapse: {self.task.labels[labels.pop()]!r} is predicted for every row of {self.split}. This can"
-                    " be temporary; if it lasts, lower --learning-rate or increase --balance"
+                    " be temporary; if it lasts, lower learning_rate or increase balance"
                 )
         metrics = judge(self.task, self.rows, probabilities)
         return {name: getattr(metrics, name) for name in metrics.TITLES}
