@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.data import DataOptions, Dataset, Example, count_overlap, load_data
+from qacg_models.data import DataOptions, Dataset, Example, load_data
 from qacg_models.data.dataset import split_dev, target_names
 from qacg_models.reporting.run_records import row_of
 from qacg_models.runs.options import TrainingOptions
@@ -115,7 +115,6 @@ def dataset_of(name: str, sentences: int, seed: int, data: Path) -> Dataset | No
         splits=rows,
         files={"train": whole.files["train"], "dev": whole.files["train"], "test": whole.files["test"]},
         targets=targets,
-        overlap=count_overlap(rows),
     )
 
 

@@ -39,7 +39,7 @@ from qacg_models.cli.commands import predict  # noqa: E402
 from qacg_models.data import sample_directory  # noqa: E402
 
 # Numbers of kills and full disks per subject.
-FORMS = {"short": (5, 2), "full": (40, 12)}
+FORMS = {"short": (3, 1), "full": (40, 12)}
 MOST_KILLS = 3
 ROWS = {"train": 240, "dev": 80, "test": 80}
 TEXTS = 400

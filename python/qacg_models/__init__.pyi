@@ -7,7 +7,7 @@ from .attribution import (
 )
 from .estimators.aspect_sentiment import AspectSentiment as AspectSentiment
 from .estimators.classifier import AspectSentimentClassifier as AspectSentimentClassifier
-from .inference.aspect_predictor import AspectPrediction as AspectPrediction
+from .inference.predictor import AspectPrediction as AspectPrediction
 from .inference.question_answering import (
     Answer as Answer,
     QuestionAnswerer as QuestionAnswerer,
@@ -54,14 +54,12 @@ from .models.query_attention import (
     QueryAttentionForQuestionAnswering as QueryAttentionForQuestionAnswering,
     QueryAttentionOutput as QueryAttentionOutput,
 )
-from .modules.bertsum_layers import (
+from .modules.bertsum import (
+    MultiHeadedAttention as MultiHeadedAttention,
     PositionalEncoding as PositionalEncoding,
     PositionwiseFeedForward as PositionwiseFeedForward,
     TransformerEncoderLayer as TransformerEncoderLayer,
     TransformerInterEncoder as TransformerInterEncoder,
     TransformerInterEncoderOutput as TransformerInterEncoderOutput,
-)
-from .modules.multi_headed_attention import (
-    MultiHeadedAttention as MultiHeadedAttention,
     empty_layer_cache as empty_layer_cache,
 )

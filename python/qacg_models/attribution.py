@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from qacg_kernels.attention_layers import autocast_enabled
 from qacg_models.models.pretrained import EncoderPreTrainedModel
-from qacg_models.modules.bert_layers import AttentionPooler
-from qacg_models.modules.softmax_attention import merge_heads, split_heads
+from qacg_models.modules.attention import merge_heads, split_heads
+from qacg_models.modules.embeddings import AttentionPooler
 from qacg_models.utils.field_checks import check_number
 
 _INTEGERS = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64)

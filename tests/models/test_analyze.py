@@ -101,18 +101,6 @@ def test_token_strip_shows_the_sign_of_values():
     assert re.sub("<[^>]+>", "", strip) == "&lt;s&gt; goodness", "pieces of a word are joined"
 
 
-def test_analyze_marks_predictions_below_the_threshold(trained, tmp_path):
-    rows = [row(SENTENCES[0], aspect) for aspect in ("food", "price")]
-    surest = [float(example_maps(trained, one).probabilities.max()) for one in rows]
-    for least in (min(surest), min(max(surest) + 0.01, 1.0)):
-        path = write_analysis(trained, rows, tmp_path / "p", title="", min_confidence=least, say=lambda line: None)
-        table = json.loads((tmp_path / "p" / "tables.json").read_text())["Sentence 1"]["predictions"]
-        expected = ["certain" if share >= least else "uncertain" for share in surest]
-        assert [one["certainty"] for one in table] == expected
-        # Each title stands above both scores of the tokens.
-        assert path.read_text(encoding="utf-8").count(" (uncertain)</figcaption>") == 2 * expected.count("uncertain")
-
-
 def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     model, data = trained.model.name_or_path, tmp_path / "mine.csv"
     data.write_text(f"text,aspect,label\n{TEXTS[1]},food,good\n{TEXTS[1]},price,bad\n")

@@ -13,6 +13,7 @@ from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import load_data
 from qacg_models.errors import ModelFolderError
+from qacg_models.inference.predictor import examples_of
 from qacg_models.inference.trained_model import load_trained, probabilities_of
 from qacg_models.metrics.calibration import (
     BINS,
@@ -282,7 +283,7 @@ def test_confidence_caption_compares_with_accuracy(gold, expected):
 def test_all_predictions_use_the_temperatures(folders, tmp_path, capsys):
     plain, fitted = map(load_trained, folders)
     assert plain.calibration.temperatures == (1,) and fitted.calibration == FITTED
-    rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
+    rows = examples_of(plain, [TEXTS[0]])
     cooled = fitted.probabilities(rows)
     np.testing.assert_array_equal(cooled, probabilities_of(plain.logits(rows), FITTED.temperatures))
     assert np.abs(cooled - plain.probabilities(rows)).max() > 0.02
@@ -331,7 +332,7 @@ def test_read_calibration_of_other_labels_raises(folders, tmp_path):
     try:
         trained = load_trained(folders[0])
         assert trained.calibration == Calibration((1.75,), FITTED.fit)
-        rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
+        rows = examples_of(trained, [TEXTS[0]])
         np.testing.assert_array_equal(trained.probabilities(rows), probabilities_of(trained.logits(rows), [1.75] * 3))
         write_calibration(folders[0], Calibration((1.75, 2.0), FITTED.fit))
         with raises("ModelFolderError: expected 1 temperature, or 3 (one for each label), got 2"):

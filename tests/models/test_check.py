@@ -164,25 +164,22 @@ GIVEN = [0, 0, 1, 1, 1]
 
 
 def test_find_doubts_are_ordered_by_the_difference():
-    assert [(doubt.row, doubt.suggested) for doubt in find_doubts(GIVEN, SHARES)] == [(3, 0), (1, 1)]
+    found = find_doubts(GIVEN, SHARES)
+    assert [(doubt.row, doubt.suggested) for doubt in found] == [(3, 0), (1, 1)]
+    assert (found[0].probability, found[0].given) == (0.65, 0.3)
 
 
-def test_find_doubts_have_both_probabilities():
-    first = find_doubts(GIVEN, SHARES)[0]
-    assert (first.probability, first.given) == (0.65, 0.3)
-
-
-def test_find_doubts_below_the_threshold_are_none():
-    """Row 1 prefers label 1, whose threshold is the mean of 0.6 and 0.8, 0.7."""
-    assert find_doubts([0, 0, 1, 1], np.array([[0.9, 0.1], [0.4, 0.6], [0.4, 0.6], [0.2, 0.8]])) == []
-
-
-def test_find_doubts_of_a_label_without_rows_are_none():
-    assert find_doubts([0, 0], np.array([[0.4, 0.6], [0.3, 0.7]])) == []
-
-
-def test_find_doubts_without_rows_are_none():
-    assert find_doubts([], np.zeros((0, 2))) == []
+@pytest.mark.parametrize(
+    ("labels", "shares"),
+    [
+        # Row 1 prefers label 1, whose threshold is the mean of 0.6 and 0.8, 0.7.
+        pytest.param([0, 0, 1, 1], [[0.9, 0.1], [0.4, 0.6], [0.4, 0.6], [0.2, 0.8]], id="below the threshold"),
+        pytest.param([0, 0], [[0.4, 0.6], [0.3, 0.7]], id="a label without rows"),
+        pytest.param([], np.zeros((0, 2)), id="no rows"),
+    ],
+)
+def test_find_doubts_finds_none(labels, shares):
+    assert find_doubts(labels, np.array(shares)) == []
 
 
 @error_cases(
@@ -203,10 +200,6 @@ def test_baseline_doubts_of_one_sentence_are_none(faulty):
     one = [row for row in rows if row.sentence == rows[0].sentence]
     assert len(one) > 1
     assert baseline_doubts(one, dataset.task) == []
-
-
-def test_baseline_doubts_without_rows_are_none(faulty):
-    assert baseline_doubts([], load_data(Path("reviews.csv"), ("train",)).task) == []
 
 
 @pytest.mark.full

@@ -13,7 +13,7 @@ import torch
 from commands import fails
 from qacg_models.cli import main
 from qacg_models.estimators.aspect_sentiment import AspectSentiment
-from qacg_models.inference import aspect_predictor, trained_model
+from qacg_models.inference import predictor, trained_model
 from qacg_models.utils import devices, quiet
 from untrained import write_model
 
@@ -134,7 +134,7 @@ def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, caps
         return plain(*given)
 
     monkeypatch.setattr(trained_model, "predict_logits", spy)
-    monkeypatch.setattr(aspect_predictor, "predict_logits", spy)
+    monkeypatch.setattr(predictor, "predict_logits", spy)
     model, data = write_model(tmp_path / "m"), tmp_path / "data.csv"
     data.write_text("text,aspect,label\ngood food,food,good\nbad food,food,bad\n")
     record = json.loads((model / "training.json").read_text())

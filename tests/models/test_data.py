@@ -22,7 +22,6 @@ from qacg_models.data.dataset import split_dev
 from qacg_models.data.formats import find_format
 from qacg_models.data.published import sentihood_tokens
 from qacg_models.data.task import SEMEVAL, SENTIHOOD
-from untrained import OWN
 
 
 def read_sentihood(path):
@@ -49,13 +48,6 @@ def test_sentihood_tsv_reads_fields_and_label_none(write_split):
     assert {row.target for row in rows} == {"location - 1"}
     assert rows[0].group == ("7", "location - 1")
     assert label_shares(rows, SENTIHOOD) == [0.5, 0.25, 0.25]
-
-
-def test_sentihood_tsv_columns_in_any_order(write_split):
-    swapped = [fields[::-1] for fields in group(price="Positive")]
-    path = write_split(swapped, header=("label", "sentence2", "sentence1", "id"))
-    assert read_sentihood(path)[1].sentence == "location - 1 is cheap"
-    assert read_sentihood(path)[1].label == 1
 
 
 def test_sentihood_tsv_accepts_bom_crlf_and_quotes(tmp_path):
@@ -108,8 +100,6 @@ def test_sentihood_tsv_bad_row_raises(write_split, rows, line, reason):
     [
         (("id", "sentence1", "aspect", "label"), "got a header without sentence2"),
         (("id", "sentence1", "sentence2", "label", "note"), "got also note"),
-        (("id", "sentence1", "sentence2", "label", "id"), "got also a second column of the same name"),
-        (("id,sentence1,sentence2,label",), "tab separated"),
     ],
 )
 def test_sentihood_tsv_bad_header_raises(write_split, header, reason):
@@ -117,21 +107,6 @@ def test_sentihood_tsv_bad_header_raises(write_split, header, reason):
     with pytest.raises(DataError, match=reason) as caught:
         read_sentihood(path)
     assert caught.value.line == 1
-
-
-def test_sentihood_tsv_not_utf8_raises(tmp_path):
-    path = tmp_path / "train.tsv"
-    path.write_bytes(b"id\tsentence1\tsentence2\tlabel\n7\tcaf\xe9\tlocation - 1 - price\tNone\n")
-    with raises("DataError: :2: is not UTF-8 (byte 6"):
-        read_sentihood(path)
-
-
-@pytest.mark.parametrize("content", ["", "id\tsentence1\tsentence2\tlabel\n"])
-def test_sentihood_tsv_empty_file_raises(tmp_path, content):
-    path = tmp_path / "train.tsv"
-    path.write_text(content)
-    with raises("DataError: has no rows"):
-        read_sentihood(path)
 
 
 def test_load_data_bad_folder_raises(tmp_path, write_split):
@@ -187,15 +162,6 @@ def test_sample_resembles_sentihood():
         assert all(row.target in row.sentence for row in rows), split
     labels = Counter((row.aspect, row.label) for row in dataset.splits["test"])
     assert min(labels[aspect, label] for aspect in SENTIHOOD.aspects for label in (1, 2)) >= 8
-
-
-def test_sample_has_no_sentence_of_sentihood(sentihood):
-    def key(sentence):
-        return re.sub(r"[^a-z0-9]", "", sentence.lower())
-
-    real = {key(row.sentence) for rows in load_data(sentihood).splits.values() for row in rows}
-    own = {row.sentence for rows in load_data(sample_directory()).splits.values() for row in rows}
-    assert not [sentence for sentence in own if key(sentence) in real]
 
 
 def test_sentihood_has_its_published_sizes(sentihood):
@@ -291,11 +257,6 @@ def test_sentihood_json_text_is_tokenised_like_the_pairs(text, expected):
             "expected opinions with sentiment, aspect, target_entity",
         ),
         ({"id": 1, "text": "x", "opinions": [opinion(aspect="parking")]}, "aspect and sentiment of SentiHood"),
-        ({"id": 1, "text": "x", "opinions": [opinion("positive")]}, "aspect and sentiment of SentiHood"),
-        (
-            {"id": 1, "text": "x", "opinions": [opinion(aspect="dining") | {"target_entity": "foo"}]},
-            "expected target LOCATION<number>",
-        ),
         (
             {"id": 1, "text": "x", "opinions": [opinion(), opinion("Negative")]},
             "expected one sentiment for 'price' of LOCATION1, got two",
@@ -446,31 +407,15 @@ def test_find_format_compressed_file_raises(tmp_path, name):
             find_format(given, chosen)
 
 
-def test_find_format_other_archive_is_not_the_cause(tmp_path):
-    (tmp_path / "reviews.csv").write_text("text,aspect,label\n")
-    (tmp_path / "old.csv.zip").write_bytes(b"PK")
-    with raises("DataError: : expected data in a known format, got a folder ...rename the training file to one of"):
-        find_format(tmp_path)
-
-
-def test_find_format_unknown_name_raises(tmp_path):
-    names = "auto, sentihood-tsv, sentihood-json, semeval-csv, semeval-xml, germeval-tsv or columns"
-    with raises(f"ValueError: name: expected {names}, got 'csv'"):
-        find_format(tmp_path, "csv")
-
-
 @pytest.mark.parametrize(
     "text,line,reason",
     [
         ("", None, "has no rows"),
-        ("text,aspect,label\n\n", None, "has no rows"),
         ("text,aspect\nx,y\n", 1, "expected 'label', got 'text', 'aspect'; pass another name with --label-column"),
         ("text;aspect;label\n", None, "has no rows"),
         ("text;topic;label\n", 1, "expected 'aspect', got 'text', 'topic', 'label'"),
         ("text,aspect,label,label\n", 1, "expected each name once, got 'label' more than once"),
-        ("text,aspect,label\nx\n", 2, "expected 3 fields as in the header, got 1"),
         ("text,aspect,label\na,b,c,d\n", 2, "expected 3 fields as in the header, got 4; put fields that contain ','"),
-        ("text,aspect,label\nx,y\n", 2, "has an empty 'label'"),
         ("text,aspect,label\nx,food,good\nx,service,\n", 3, "has an empty 'label'"),
         ('text,aspect,label\n"x,food,good\n', 2, "is not CSV"),
         ("text,aspect,label\nx,food,good\ny,food,good\n", None, "labels: expected at least 2, got 1"),
@@ -481,12 +426,6 @@ def test_own_csv_bad_content_raises(tmp_path, text, line, reason):
     with pytest.raises(DataError, match=reason) as caught:
         load_data(tmp_path, ("train",))
     assert caught.value.line == line
-
-
-def test_own_csv_without_rows_raises_with_labels(tmp_path):
-    (tmp_path / "train.csv").write_text("text,aspect,label\n")
-    with raises("DataError: train.csv: has no rows"):
-        load_data(tmp_path, ("train",), DataOptions(labels=("good", "bad")))
 
 
 @pytest.mark.parametrize("typed", ["\t", "\\t"])
@@ -503,10 +442,9 @@ def test_own_csv_from_a_spreadsheet_is_read(tmp_path, typed):
     ]
 
 
-@pytest.mark.parametrize("mark,typed", [(";", ";"), ("\t", "\\t"), ("|", "|")])
-def test_own_csv_wrong_delimiter_names_the_flag(tmp_path, mark, typed):
-    (tmp_path / "train.csv").write_text(f"text{mark}aspect{mark}label\n")
-    with pytest.raises(DataError, match=re.escape(f"pass the delimiter with --delimiter '{typed}'")):
+def test_own_csv_wrong_delimiter_names_the_flag(tmp_path):
+    (tmp_path / "train.csv").write_text("text\taspect\tlabel\n")
+    with pytest.raises(DataError, match=re.escape("pass the delimiter with --delimiter '\\t'")):
         load_data(tmp_path, ("train",), DataOptions(delimiter=","))
 
 
@@ -516,21 +454,6 @@ def test_other_splits_unknown_label_or_aspect_raises(tmp_path):
         (tmp_path / "test.csv").write_text(f"text,aspect,label\n{row}\n")
         with raises(f"DataError: test.csv:2: {reason}"):
             load_data(tmp_path, ("train", "test"))
-
-
-def test_own_jsonl_bad_content_raises(tmp_path):
-    path = tmp_path / "train.jsonl"
-    for text, reason in (
-        ('{"text": "x", "aspect": "a", "label": "b"}\n{"text"\n', ":2: is not JSON"),
-        ('["x"]\n', ":1: expected an object with the keys text, aspect, label, got the type list"),
-        (
-            '{"text": "x", "aspect": "a", "label": null}\n',
-            ":1: has an empty 'label'; fill in empty cells",
-        ),
-    ):
-        path.write_text(text)
-        with pytest.raises(DataError, match=reason):
-            load_data(tmp_path, ("train",))
 
 
 def test_split_dev_divides_by_sentence_reproducibly(small_data):
@@ -555,18 +478,6 @@ def test_load_data_without_dev_divides_the_same_way(small_data, tmp_path):
     assert any("no dev file: 10% of the training sentences" in line for line in describe(whole))
     assert load_data(tmp_path, ("dev",)).splits["dev"] == whole.splits["dev"]
     assert load_data(tmp_path, ("train",)).splits["train"] == whole.splits["train"]
-
-
-def test_own_csv_with_one_given_label_raises(tmp_path):
-    (tmp_path / "train.csv").write_text("text,aspect,label\nx,food,good\ny,food,bad\n")
-    with raises("InputError: labels: expected at least 2 distinct, non-empty names, got ['good']"):
-        load_data(tmp_path, ("train",), DataOptions(labels=("good",)))
-
-
-@pytest.mark.parametrize("delimiter", ['"', "\n", "ab"])
-def test_data_options_bad_delimiter_raises(delimiter):
-    with raises("InputError: delimiter: expected auto or one character, except a quotation mark or line end, got"):
-        DataOptions(delimiter=delimiter)
 
 
 def test_task_bad_labels_or_aspects_raise():
@@ -621,19 +532,6 @@ def test_split_column_drops_training_rows_of_dev_texts(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("held_out", "got"),
-    [
-        ("c,food,good,dev", "aspect: expected one of price, service, got 'food'"),
-        ("c,price,fair,test", "label: expected one of bad, good, got 'fair'"),
-    ],
-)
-def test_split_column_dev_only_name_raises(tmp_path, held_out, got):
-    rows = ["a,price,good,train", "b,service,bad,", held_out, "d,price,bad,dev"]
-    with raises(f"DataError: own.csv:4: {got}"):
-        load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
-
-
 def test_split_column_dev_only_target_raises(tmp_path):
     rows = ["a,food,good,,x", "b,food,bad,train,x", "c,food,good,dev,y", "d,food,bad,dev,x"]
     path = write_marked(tmp_path / "own.csv", rows, "text,aspect,label,split,who")
@@ -642,34 +540,6 @@ def test_split_column_dev_only_target_raises(tmp_path):
         load_data(path, ("train", "dev"), options)
     write_marked(path, [row for row in rows if not row.startswith("c")], "text,aspect,label,split,who")
     assert load_data(path, ("train", "dev"), options).contexts == ("x - food",)
-
-
-def test_split_column_without_training_rows_and_task_raises(tmp_path):
-    path = write_marked(tmp_path / "own.csv", ["a,food,good,dev", "b,food,bad,dev"])
-    with raises("DataError: own.csv: split: expected training rows with texts that are not in dev or test, got none"):
-        load_data(path, ("train", "dev"), task=OWN)
-
-
-def test_split_column_of_a_dev_file_gives_its_aspects(tmp_path):
-    write_marked(tmp_path / "dev.csv", ["x,food,good,dev", "y,price,bad,dev"])
-    assert load_data(tmp_path, ("dev",)).task.aspects == ("food", "price")
-
-
-def test_absent_label_prefers_the_exact_name_none(tmp_path):
-    rows = [f"text {n},food,{(' none', 'none', 'good')[n % 3]}" for n in range(30)]
-    path = write_marked(tmp_path / "own.csv", rows, "text,aspect,label")
-    assert load_data(path, ("train", "dev")).task.labels == ("none", " none", "good")
-
-
-def test_split_column_without_dev_rows_is_ignored(tmp_path):
-    texts = [f"text {n}" for n in range(20)]
-    plain_rows = [f"{text},food,{('good', 'bad')[n % 2]}" for n, text in enumerate(texts)]
-    without = load_data(write_marked(tmp_path / "a.csv", plain_rows, "text,aspect,label"), ("train", "dev"))
-    marked = [f"{row},{('', 'train')[n % 3 == 0]}" for n, row in enumerate(plain_rows)]
-    dataset = load_data(write_marked(tmp_path / "b.csv", marked), ("train", "dev"))
-    assert marks(dataset) == marks(without)
-    assert dataset.dev_origin == without.dev_origin
-    assert dataset.dev_origin.startswith("split off the training file; the dev metric estimates")
 
 
 @pytest.mark.parametrize(
@@ -690,14 +560,6 @@ def test_split_column_bad_values_raise(tmp_path, rows, line, reason):
     assert caught.value.line == line
 
 
-def test_split_column_beside_a_dev_file_is_ignored(tmp_path):
-    for name in ("train", "dev"):
-        write_marked(tmp_path / f"{name}.csv", ["x,food,good,anything", "y,food,bad,anything"])
-    dataset = load_data(tmp_path, ("train", "dev"))
-    assert marks(dataset) == {"train": [2, 3], "dev": [2, 3]}
-    assert dataset.dev_origin == ""
-
-
 @pytest.mark.parametrize("marked", ["train", "dev"])
 def test_split_column_that_contradicts_the_file_raises(tmp_path, marked):
     for name in ("train", "dev"):
@@ -707,37 +569,11 @@ def test_split_column_that_contradicts_the_file_raises(tmp_path, marked):
         load_data(tmp_path, ("train", "dev"))
 
 
-def test_split_column_and_test_file_raise(tmp_path):
-    write_marked(tmp_path / "train.csv", ["x,food,good,train", "v,food,bad,train", "y,food,bad,dev", "z,food,bad,test"])
-    write_marked(tmp_path / "test.csv", ["w,food,good,"])
-    with pytest.raises(DataError, match=r"one source of test rows, got the column 'split' and the file test[.]csv"):
-        load_data(tmp_path)
-
-
-def test_split_column_used_as_label_divides_nothing(tmp_path):
-    path = write_marked(
-        tmp_path / "own.csv", [f"text {n},food,{('dev', 'x')[n % 2]}" for n in range(20)], "text,aspect,split"
-    )
-    dataset = load_data(path, ("train", "dev"), DataOptions(label_column="split"))
-    assert dataset.task.labels == ("dev", "x")
-    assert dataset.dev_origin.startswith("split off the training file")
-
-
 @pytest.mark.parametrize("choice", [{"dev_fraction": 0.2}, {"dev_seed": 1}])
 def test_split_column_and_dev_options_raise(tmp_path, choice):
     path = write_marked(tmp_path / "own.csv", ["x,food,good,dev", "y,food,bad,train", "z,food,good,train"])
     with raises("InputError: dev_fraction, dev_seed: expected the defaults"):
         load_data(path, ("train", "dev"), DataOptions(**choice))
-
-
-def test_split_column_of_several_files_divides_them_together(tmp_path):
-    first = write_marked(tmp_path / "a.csv", ["x,food,good,dev", "y,food,bad,train"])
-    second = write_marked(tmp_path / "b.csv", ["z,food,bad", "X,price,good"], "text,aspect,label")
-    dataset = load_data([first, second], ("train", "dev"))
-    assert {name: [row.sentence for row in part] for name, part in dataset.splits.items()} == {
-        "train": ["y", "z"],
-        "dev": ["x"],
-    }
 
 
 def test_split_column_of_a_wide_table_is_no_aspect(tmp_path):

@@ -97,15 +97,6 @@ def test_contradictory_labels_are_counted_with_their_lines():
     )
 
 
-def test_contradictory_labels_in_dev_and_test_are_named_by_split():
-    rows = [*clean(), row(200, "cold", BAD), row(201, "cold", GOOD)]
-    warnings = training_warnings({"train": clean(), "dev": rows, "test": rows}, TASK)
-    assert [(one.split, one.code) for one in warnings] == [
-        ("dev", "contradictory_labels"),
-        ("test", "contradictory_labels"),
-    ]
-
-
 def test_duplicate_rows_are_counted_with_their_lines():
     rows = [row(100 + n, f"copied {n // 3}", GOOD) for n in range(15)]
     warning = found({"train": [*clean(), *rows]})["duplicate_rows"]

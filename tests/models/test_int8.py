@@ -16,16 +16,14 @@ from errors import raises
 from interrupted_runs import interrupted
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
-from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
 from qacg_models.export import onnx_file
 from qacg_models.export.export import INT8, Check
 from qacg_models.export.onnx_file import metadata_of, trace
 from qacg_models.inference import int8
-from qacg_models.inference.bulk_prediction import BulkPrediction
-from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.inference.predictor import Predictor
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.modules.context_fold import fold_context
+from qacg_models.modules.context import fold_context
 from test_export import SERVER
 from torch import nn
 from untrained import OWN, TEXTS, write_model
@@ -126,16 +124,12 @@ def test_int8_flag_is_used_and_reported(model, tmp_path, capsys):
 
 
 @needs_torchao
-def test_int8_does_not_resume_a_float32_run(model, tmp_path):
-    def bulk(int8):
-        ask = AspectSentiment.from_pretrained(model, int8=int8)
-        return BulkPrediction(ask, ask.questions(), PredictionLines("jsonl", OWN, False))
-
-    texts = [Request(number, text) for number, text in enumerate(TEXTS[:3], 1)]
-    with interrupted(AspectSentiment, "predict_texts"):
-        bulk(False).write(texts, tmp_path / "out.jsonl", model_digest="m")
-    with raises("InputError: model, options and texts, got one that differs in int8; pass --overwrite"):
-        bulk(True).write(texts, tmp_path / "out.jsonl", model_digest="m", resume=True)
+def test_int8_does_not_resume_a_float32_run(model, tmp_path, capsys):
+    flags = ["predict", str(model), "--text", *TEXTS[:3], "--output", str(tmp_path / "out.jsonl")]
+    with interrupted(Predictor, "predict"):
+        main(flags)
+    assert main([*flags, "--resume", "--int8"]) == 2
+    assert "model, options and texts, got one that differs in int8; pass --overwrite" in capsys.readouterr().err
 
 
 def int8_error(model):

@@ -10,7 +10,7 @@ from kill_and_resume import OPTIONS
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli import main, program
 from qacg_models.cli.commands import suggest
-from qacg_models.inference.aspect_predictor import AspectPredictor
+from qacg_models.inference.predictor import Predictor
 from qacg_models.training.trainer import AspectTrainer
 from untrained import TEXTS
 
@@ -39,7 +39,7 @@ def test_predict_interrupted_resumes(model, source, tmp_path, monkeypatch, capsy
     expected = output.read_text(encoding="utf-8")
     output.write_text("to be replaced")
     with monkeypatch.context() as patch:
-        interrupt_at(patch, AspectPredictor, "predict_rows", 3, error=KeyboardInterrupt)
+        interrupt_at(patch, Predictor, "predict", 3, error=KeyboardInterrupt)
         assert main([*command, "--over"]) == program.INTERRUPTED
     hint = "qacg predict: interrupted; the same command with --resume instead of --overwrite continues it"
     assert capsys.readouterr().err.splitlines()[-1] == hint

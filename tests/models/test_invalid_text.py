@@ -10,13 +10,11 @@ import pytest
 from commands import fails
 from errors import raises
 from model_cases import SIZES
-from qacg_models import BertSumConfig, PlainBertConfig, QACGBertConfig
-from qacg_models.data.columns import Columns
-from qacg_models.data.rows import natural_key
+from qacg_models import AspectSentiment, BertSumConfig, PlainBertConfig, QACGBertConfig
+from qacg_models.data.columns import Columns, natural_key
 from qacg_models.data.tables import read_table
 from qacg_models.data.text_files import json_values
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.inference.question_answering import windows
 from qacg_models.inference.summarization import encode_document
 from qacg_models.reporting.run_records import read_rows
@@ -57,12 +55,6 @@ def test_json_odd_values_are_reported(value, part, model, tmp_path, capsys):
     fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:2: ", part)
 
 
-def test_json_nan_label_is_empty(tmp_path, capsys):
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(ROW | {"label": label}) + "\n" for label in ("good", "bad", float("nan"))))
-    fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:3: has an empty 'label'")
-
-
 def test_json_escapes_of_characters_are_read(tmp_path):
     smile = r'"\ud83d\ude00 \\ud83d \u00e9"'
     path = jsonl(tmp_path / "rows.jsonl", smile, "7", '"' + "x" * 200_000 + '"')
@@ -83,7 +75,7 @@ def test_text_not_in_utf8_raises(model, capsys):
     command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", b"caf\xe9"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr == "qacg: argument 4: expected text in UTF-8, got 'caf\\udce9'.\n"
-    ask = AspectPredictor.from_pretrained(model)
+    ask = AspectSentiment.from_pretrained(model)
     with pytest.raises(InputError, match=r"text: expected text that UTF-8 can encode, got \\udce9"):
         ask(half)
     tokenizer = ask.trained.tokenizer
@@ -184,10 +176,6 @@ def test_read_rows_nested_too_deep_raises(tmp_path):
     (tmp_path / "a.jsonl").write_text(DEEP + "\n")
     with raises("InputError: a.jsonl:1: is not JSON (...nested too deep"):
         read_rows([tmp_path / "a.jsonl"])
-
-
-def test_config_accepts_dtype_names():
-    assert str(QACGBertConfig(**SIZES, dtype="bfloat16").dtype) == "torch.bfloat16"
 
 
 @pytest.fixture

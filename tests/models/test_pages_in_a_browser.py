@@ -70,18 +70,6 @@ def test_page_fits_its_window(page, browser, width, scheme):
     assert (max(map(int, re.findall(r"\d+", ground))) < 60) == (scheme == "dark")
 
 
-def test_page_checks_detect_faults(pages, browser):
-    browser.show(pages["report"], 390)
-    browser.value(CHECKS)
-    browser.value("document.body.insertAdjacentHTML('beforeend', '<p style=\"width:500px;color:#999\">x</p>')")
-    assert any("<p class" in line for line in browser.value("beyondThePage()"))
-    assert browser.value("paleTexts()") == ['<p class=""> x: 2.85']
-    # White on black and inverted, like a picture in the dark scheme: a contrast of 13.9.
-    turned = "filter:invert(.9) hue-rotate(180deg);background:#fff;color:#000"
-    browser.value(f"document.body.insertAdjacentHTML('beforeend', '<p id=turned style=\"{turned}\">x</p>')")
-    assert browser.value("contrast(ink(turned).slice(0, 3), ground(turned))") == pytest.approx(13.9, abs=0.2)
-
-
 @pytest.mark.parametrize("scheme", members(SCHEMES, fast=["dark"]))
 def test_keyboard_focus_reaches_all_controls(page, browser, scheme):
     browser.show(page, 390, scheme)
@@ -181,13 +169,6 @@ def test_switch_shows_the_markers(pages, browser):
     assert (browser.value(shown), browser.value(width)) == (0, before)
 
 
-def test_softmax_maps_have_a_scale_from_0_to_1(pages, browser):
-    browser.show(pages["analysis"])
-    scales = browser.value("[...document.querySelectorAll('.scale')].map((one) => one.textContent)")
-    assert scales[0] == "00.251"
-    assert all(text.startswith("−") and "+" in text for text in scales[1:]) and len(scales) == 3
-
-
 def test_wide_tables_show_a_hint_on_a_phone(pages, browser):
     hint = "getComputedStyle(document.querySelector('[aria-label=figures]'), '::before').content"
     browser.show(pages["report"], 390)
@@ -207,22 +188,6 @@ def test_tables_with_sentences_are_cards_on_a_phone(pages, browser):
     assert {"table", "row", "cell"} <= {one["role"] for one in browser.named()}, "cards stay a table for screen readers"
     browser.show(pages["report"], 1280)
     assert browser.value(f"getComputedStyle({row}).display") == "table-row"
-
-
-def test_viewer_status_line_covers_the_maps(pages, browser):
-    browser.show(f"{pages['analysis']}#layer=1&head=1", 1280, height=300)
-    browser.value("document.querySelector('.map canvas').scrollIntoView()")
-    over = "((box) => [10, 40, 70, 100].map((x) => document.elementFromPoint(box.left + x, box.top + 10).className))"
-    output = browser.value(f"{over}(document.querySelector('.readout').getBoundingClientRect())")
-    assert output == ["readout"] * 4
-
-
-def test_page_fits_after_resizing(pages, browser):
-    browser.show(f"{pages['analysis']}#layer=1&head=1", 1280)
-    browser.resize(390)
-    browser.wait("document.querySelector('.columns').style.gridTemplateColumns.startsWith('repeat(1')")
-    browser.value(CHECKS)
-    assert browser.value("beyondThePage()") == []
 
 
 @pytest.mark.full

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from browser import CHECKS
 from html_tree import Tree
+from interrupted_runs import interrupted
 from qacg_models.cli import main
-from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.inference.prediction_format import PredictionFormat
+from qacg_models.inference.predictor import Predictor
 from qacg_models.metrics.metrics import wilson_interval
 from qacg_models.reporting.summary import Prediction, Summary, summarize, write_summary
 from untrained import OWN, TEXTS
@@ -71,21 +73,10 @@ def test_summary_skipped_and_uncertain_are_counted(model, reviews):
 
 
 def test_summary_of_a_resumed_run_is_whole(model, reviews, monkeypatch):
-    from qacg_models.inference.aspect_predictor import AspectPredictor
-
-    plain, calls = AspectPredictor.predict_rows, []
-
-    def failing(*given):
-        calls.append(1)
-        if len(calls) == 3:
-            raise OSError(28, "No space left on device")
-        return plain(*given)
-
     monkeypatch.setattr("qacg_models.cli.commands.predict.WINDOW", 5)
     flags = ["--output", "out.csv", "--summary", "page.html"]
-    with monkeypatch.context() as patch:
-        patch.setattr(AspectPredictor, "predict_rows", failing)
-        assert predict(model, *flags) == 2
+    with interrupted(Predictor, "predict", 3):
+        predict(model, *flags)
     assert not Path("page.html").exists()
     assert predict(model, *flags, "--resume") == 0
     assert "90 predictions, one for each text" in Path("page.html").read_text(encoding="utf-8")
@@ -111,14 +102,14 @@ def test_wilson_interval_equals_published_values():
 
 
 def test_summary_memory_does_not_grow(tmp_path):
-    lines, peaks = PredictionLines("csv", OWN, False), []
+    form, peaks = PredictionFormat("csv", OWN), []
     for count in (5_000, 50_000):
         path = tmp_path / f"{count}.csv"
         with path.open("w", encoding="utf-8") as handle:
-            handle.write(lines.header())
+            handle.write("line,text,aspect,label,p(none),p(good),p(bad)\n")
             handle.writelines(f"{n},{'long ' * 40}{n},food,good,0.1,{n / count:.6f},0.1\n" for n in range(count))
         tracemalloc.start()
-        summary = summarize(path, lines)
+        summary = summarize(path, form)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert summary.total == count

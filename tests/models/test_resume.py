@@ -134,7 +134,7 @@ def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp
         train(dataset, output, OPTIONS)
     assert {path.name for path in work.iterdir() if not path.name.startswith(".")} == {
         "choices.json",
-        *("features-train.arrow", "features-dev.arrow", "best", "checkpoint-14", "checkpoint-21"),
+        *("best", "checkpoint-14", "checkpoint-21"),
     }, "the newest checkpoints are kept"
 
     with raises("InputError: is an unfinished run. Continue it with --resume"):

@@ -13,8 +13,7 @@ from commands import error_of
 from model_sizes import SMALL_FLAGS
 from pyarrow import parquet
 from qacg_models.cli import main
-from qacg_models.data.example import RowProblems
-from qacg_models.runs.record import RECORD_NAME, read_record
+from qacg_models.runs.record import RECORD_NAME
 from table_files import WIDE, half_filled, write_table
 
 
@@ -77,7 +76,7 @@ def test_targets_and_aspects_with_dashes_stay_apart(targets, aspects, tmp_path, 
 
 
 def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
+    monkeypatch.setattr("qacg_models.inference.predictor.predict_logits", None)
     path = write_table(tmp_path / "in.csv", [("text", "n"), *(("" if n % 9 == 8 else "fine", n) for n in range(40))])
     printed = error_of(capsys, "predict", model, "--input", path)
     reason = "has an empty 'text' (also lines 19, 28, 37); fill in empty cells, or pass --skip-empty"
@@ -85,7 +84,7 @@ def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, m
 
 
 def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
+    monkeypatch.setattr("qacg_models.inference.predictor.predict_logits", None)
     rows = [("text", "about"), *(("fine", "view" if n in (30, 32) else "food") for n in range(40))]
     path = write_table(tmp_path / "in.csv", rows)
     printed = error_of(capsys, "predict", model, "--input", path, "--aspect-column", "about")
@@ -149,25 +148,6 @@ def test_predict_bad_table_options_raise(model, tmp_path, capsys):
         assert reason in error_of(capsys, "predict", model, *flags)
 
 
-def test_predict_reads_a_pipe(model, tmp_path, capsys):
-    pipe = tmp_path / "pipe.jsonl"
-    os.mkfifo(pipe)
-    lines = [json.dumps({"text": text}) + "\n" for text in ("fine", "")]
-    writer = threading.Thread(target=pipe.write_text, args=["".join(lines)], daemon=True)
-    writer.start()
-    found = predict(capsys, model, "--input", pipe, "--aspects", "food", "--skip-empty")
-    assert [row["label"] is None for row in found] == [False, True]
-
-
-def test_row_problems_of_many_kinds_stay_small(tmp_path):
-    problems = RowProblems(tmp_path / "in.csv")
-    for line in range(1, 5_001):
-        problems.add(line, f"text: got {line * 'x'!r}")
-    assert len(problems.counts) == 1000 and problems.total == 5_000
-    printed = str(problems.error("correct them"))
-    assert "; and 4,980 more; correct them" in printed and len(printed) < 2_000
-
-
 def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
     paths = [
         write_table(tmp_path / "a.csv", WIDE),
@@ -187,12 +167,6 @@ def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
     values = [next(value for name, value in one.items() if name.startswith("QACG-BERT")) for one in figures]
     assert name.endswith("a.csv, b.csv") or "a.csv, b.csv" in figures[0]["split"]
     assert values[0] == values[1]
-
-
-def test_evaluate_prints_what_it_skipped(model, tmp_path, capsys):
-    path = write_table(tmp_path / "a.csv", [*WIDE, ("", "good", "bad")])
-    assert main(["evaluate", str(model), "--data", str(path), "--wide", "--skip-empty"]) == 0
-    assert "left out of a.csv: 1 row (1 with an empty 'text')" in capsys.readouterr().out
 
 
 def test_evaluate_of_a_wide_model_reads_a_long_table(trained_on, tmp_path, capsys):
@@ -280,14 +254,6 @@ def test_commands_with_quoting_none_read_every_row(command, unquoted, model, cap
     assert shown.get(command, "") in out
     assert ("60 distinct texts" in error) == (command == "suggest")
     assert command != "predict" or len({json.loads(line)["line"] for line in out.splitlines()}) == 60
-
-
-def test_train_with_quoting_none_records_it(unquoted, tmp_path, capsys):
-    flags = ["--quoting", "none", "--max-steps", "2", "--absent-label", "none"]
-    assert main(["train", "--data", str(unquoted), "--output", str(tmp_path / "trained"), *flags]) == 0
-    assert read_record(tmp_path / "trained").data_options.quoting == "none"
-    assert sum(one.rows for one in read_record(tmp_path / "trained").data.values()) == 60
-    assert len(predict(capsys, tmp_path / "trained", "--input", unquoted, "--aspects", "food")) == 60
 
 
 def test_warnings_about_reading_are_one_line(model, tmp_path, capsys):

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 import warm_python
-from contributing import ROOT, files, walk
-from patching import apply, touched
+from following import ROOT, apply, files, touched, walk
 
 from qacg_kernels.backends.triton import tile_tables
 
@@ -70,19 +69,6 @@ def test_recipes_name_the_files_that_change():
     assert len(touched("data_format")) <= 5
 
 
-def test_recipes_change_no_other_file(copy):
-    package = ROOT / "python" / "qacg_models"
-    sources = {path for root in (ROOT, copy) for path in (root / "python/qacg_models").rglob("*.py*")}
-    sources = {path for path in sources if path.suffix in (".py", ".pyi")}
-    relative = {path.relative_to(ROOT if path.is_relative_to(package) else copy) for path in sources}
-    changed = {
-        str(path)
-        for path in relative
-        if not (ROOT / path).is_file() or (ROOT / path).read_bytes() != (copy / path).read_bytes()
-    }
-    assert changed == touched("model") | touched("data_format")
-
-
 @pytest.mark.full
 def test_toy_model_learns_from_the_toy_format(trained):
     record = json.loads((trained / "training.json").read_text(encoding="utf-8"))
@@ -133,52 +119,6 @@ for model in (ours, auto):
 @pytest.mark.full
 def test_toy_model_loads_by_its_class_and_the_auto_class(copy, trained):
     run(copy, "-c", LOAD, copy, trained, HOT)
-
-
-REJECT = """
-import sys
-from pathlib import Path
-from qacg_models.data import DataOptions, load_data
-from qacg_models.errors import InputError
-from qacg_models.runs.options import TrainingOptions
-def print_error(call, *arguments, **named):
-    try:
-        call(*arguments, **named)
-    except InputError as error:
-        print(error)
-assert TrainingOptions(model="toy-bert").resolved().context_standalone is True
-print_error(TrainingOptions, model="toy-bert", context_from_layer=1)
-folder = Path(sys.argv[1])
-folder.mkdir()
-(folder / "train.lines").write_text("swimming | good\\n", encoding="utf-8")
-print_error(load_data, folder, ["train"])
-(folder / "train.csv").write_text("text,aspect,label\\nit was hot,skiing,bad\\n", encoding="utf-8")
-print_error(load_data, folder, ["train"])
-print_error(load_data, folder / "train.lines", ["train"], DataOptions(format="toy-lines", text_column="review"))
-"""
-
-
-@pytest.mark.full
-def test_toy_model_and_format_reject_wrong_input(copy):
-    errors = run(copy, "-c", REJECT, copy / "bad").splitlines()
-    assert errors == [
-        "context_from_layer: expected none for the model 'toy-bert', which cannot use it, got 1. Omit"
-        " context_from_layer.",
-        f"{copy / 'bad' / 'train.lines'}:1: expected aspect | label | text, got 'swimming | good'",
-        f"{copy / 'bad'}: has data in the formats toy-lines and columns; select one with --format",
-        f"{copy / 'bad' / 'train.lines'}: expected no --text-column or similar option: lines have no column names",
-    ]
-
-
-def test_missing_line_is_reported_with_its_file(copy, tmp_path):
-    shutil.copytree(copy / "python", tmp_path / "python")
-    (tmp_path / "python" / "qacg_models" / "models" / "toy_bert.py").unlink()
-    table = tmp_path / "python" / "qacg_models" / "models" / "auto.py"
-    table.write_text(table.read_text(encoding="utf-8").replace("MODELS = (", "ALL = ("), encoding="utf-8")
-    with pytest.raises(LookupError, match=r"model: .*/auto\.py has the line 'MODELS = \(' 0 times, expected once"):
-        apply("model", tmp_path)
-    with pytest.raises(FileExistsError, match=r"data_format: python/.*/toy_lines\.py already exists"):
-        apply("data_format", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def preload() -> None:
 
     for name in (
         "cli",
-        "inference.bulk_prediction",
+        "inference.partial_file",
         "models.auto",
         "training.run",
         "training.trainer",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.data.options import DataOptions
-from qacg_models.data.requests import FORMATS
+from qacg_models.data.tables import FORMATS
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import counted
 from qacg_models.utils.distributed import is_main

@@ -1,15 +1,29 @@
-"""Columns of a table: their names, which of them a file must have, and how the text of the file is stored."""
+"""Your own tables: the names of their columns, and the labelled rows and the task that follow from a table.
+
+Labels and aspects can have any names; the text `None` is a label name, not a missing value.
+
+Without a column of ids, all rows with the same text and target get the same id, even if they are not adjacent. An id
+has at most one row for each aspect. If an aspect is repeated, a new id begins: this row and later ones with the same
+text and target get the new id.
+"""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from qacg_models.data.example import DataError
+from qacg_models.data.example import DataError, RowProblems, Source
+from qacg_models.data.task import Task
 from qacg_models.data.text_files import UTF_8, checked_encoding
 from qacg_models.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
 
 AUTO = "auto"
 # auto: as minimal, but a field over lines that each look like a row is an error, or a warning if most other fields need
@@ -22,6 +36,10 @@ SENTIHOOD_COLUMNS = ("id", "sentence1", "sentence2", "label")  # of a .tsv in Se
 DELIMITERS = (",", ";", "\t", "|")
 # A file with both columns is a sheet of `qacg suggest`, whose cells are escaped for spreadsheets.
 SHEET_COLUMNS = {SPLIT_COLUMN, "hint"}
+MOST_LABELS = 20  # maximum number of distinct values of a column that is detected as an aspect
+NOT_WIDE = (
+    "name the aspect columns with --aspect-columns, or set wide=false (--set) for a table with a row for each aspect"
+)
 
 
 @dataclass(frozen=True)
@@ -181,3 +199,202 @@ def _advice(path: Path, names: list[str], columns: Columns) -> str:
 
 def _listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def without_empty_cells(
+    table: pd.DataFrame, source: Source, columns: Columns, skipped: RowProblems | None = None
+) -> pd.DataFrame:
+    """Returns the rows of a table without an empty cell in the columns that are read.
+
+    Args:
+        table: a table from `tables.read_table`, or rows from `rows_of_table`.
+        source: where the table is from, for errors.
+        columns: names of the columns to read.
+        skipped: counter of rows with an empty cell, which are left out; None: such rows raise an error that lists them.
+
+    Raises:
+        InputError: every row has an empty cell, or a row has one and `skipped` is None.
+    """
+    import numpy as np
+
+    problems, names = skipped or RowProblems(source), columns.names()
+    empty = np.column_stack([(table[name] == "").to_numpy(bool) for name in names])
+    bad = empty.any(axis=1)
+    for place in np.flatnonzero(bad):
+        name = names[int(empty[place].argmax())]
+        # In a wide table, the column of a label has the name of the aspect.
+        shown = table[columns.aspect].iloc[place] if columns.wide and name == columns.label else name
+        problems.add(int(table.index[place]), f"has an empty {shown!r}")
+    if skipped is None and problems.total:
+        advice = "fill in empty cells" + (" (the label 'none' means no opinion)" if columns.label is not None else "")
+        way_out = "--skip-empty" if source.index is None else "on_empty='skip'"
+        raise problems.error(f"{advice}, or pass {way_out} to leave such rows out")
+    if problems.total and bad.all():
+        reason = f"expected at least one row without an empty cell, got none ({problems.summary()})"
+        raise source.error(None, reason)
+    return table[~bad] if problems.total else table
+
+
+def rows_of_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """Returns a row for each text and aspect of a table, with the columns `columns.names()` and `columns.split`.
+
+    Each row of a wide table becomes a row for each aspect; a row without a text becomes only one, so that it is
+    reported once.
+    """
+    import numpy as np
+    import pandas as pd
+
+    split = [columns.split] if columns.split in table else []
+    if not columns.wide:
+        rows = table[columns.names() + split]
+    else:
+        aspects = wide_aspects(table.columns, columns)
+        same = [name for name in (columns.text, columns.id, columns.target) if name is not None] + split
+        rows = table[same].iloc[np.repeat(np.arange(len(table)), len(aspects))]
+        cells = {columns.aspect: aspects * len(table), columns.label: table[aspects].to_numpy().ravel().tolist()}
+        rows = pd.concat([rows, pd.DataFrame(cells, rows.index)], axis=1)
+        rows = rows[(rows[columns.text] != "") | (np.arange(len(rows)) % max(1, len(aspects)) == 0)]
+    return rows.assign(**{name: rows[name].str.strip().str.lower() for name in split})
+
+
+def training_rows(rows: pd.DataFrame, source: Source, columns: Columns) -> pd.DataFrame:
+    """Returns the rows that the column `split` does not mark as dev or test; raises InputError if it marks all."""
+    if columns.split not in rows or rows.empty:
+        return rows
+    kept = rows[~rows[columns.split].isin(["dev", "test"])]
+    if kept.empty:
+        raise no_training_rows(source)
+    return kept
+
+
+def no_training_rows(source: Source) -> InputError:
+    """Returns the error for data in which the column `split` leaves no training row."""
+    reason = "split: expected training rows with texts that are not in dev or test, got none"
+    return source.error(None, f"{reason}; mark rows with other texts as train")
+
+
+def named_rows(rows: pd.DataFrame, columns: Columns, prefix: str = "") -> pd.DataFrame:
+    """Returns rows with the columns that `example.labelled_examples` reads.
+
+    Args:
+        rows: rows from `rows_of_table` without empty cells.
+        columns: names of their columns.
+        prefix: beginning of each id.
+    """
+    import pandas as pd
+
+    found = {"sentence": rows[columns.text], "aspect": rows[columns.aspect], "label": rows[columns.label]}
+    found["target"] = "" if columns.target is None else rows[columns.target]
+    found["split"] = rows.get(columns.split, "")
+    frame = pd.DataFrame(found, rows.index).reset_index(names="line")
+    frame["id"] = _ids(frame) if columns.id is None else rows[columns.id].array
+    if prefix:
+        frame["id"] = prefix + frame["id"]
+    return frame
+
+
+def _ids(frame: pd.DataFrame) -> np.ndarray:
+    """Returns an id for each row: "line N", where N is the first line with its text and target."""
+    import numpy as np
+    import pandas as pd
+
+    groups = frame.groupby(["sentence", "target"], sort=False).ngroup().to_numpy()
+    _, first = np.unique(groups, return_index=True)
+    owners = first[groups]  # place of the row at which the id of each row begins
+    repeated = owners[pd.DataFrame({"owner": owners, "aspect": frame["aspect"]}).duplicated().to_numpy()]
+    begin: dict[int, int] = {}
+    seen: dict[int, set[str]] = {}
+    for place in np.flatnonzero(np.isin(owners, repeated)).tolist():
+        owner, aspect = int(owners[place]), frame["aspect"].iat[place]
+        if aspect in seen.setdefault(owner, set()):
+            begin[owner], seen[owner] = place, set()
+        seen[owner].add(aspect)
+        owners[place] = begin.get(owner, owner)
+    begins = np.unique(owners)
+    lines = pd.Series(frame["line"].to_numpy()[begins], begins)
+    same = lines.groupby(lines.to_numpy()).cumcount()  # items of a JSON array can begin on one line
+    names = "line " + lines.astype(str) + np.where(same, " (" + (same + 1).astype(str) + ")", "")
+    return names.loc[owners].array
+
+
+def discover(
+    rows: pd.DataFrame | None,
+    source: Source,
+    columns: Columns,
+    *,
+    aspects: tuple[str, ...] | None,
+    labels: tuple[str, ...] | None,
+    absent_label: str | None,
+) -> Task:
+    """Returns the task of training rows.
+
+    Args:
+        rows: rows from `rows_of_table`; not read if both `aspects` and `labels` are given.
+        source: where the rows are from, for errors.
+        columns: names of the columns of the rows.
+        aspects, labels: names in the order of their indices; None: the names in the rows, in natural order (2 before
+            10).
+        absent_label: the label that means "no opinion", which gets index 0; None: the label "none" if there is one,
+            else the first label that differs from it only in case or surrounding spaces.
+
+    Raises:
+        InputError: `aspects` or `labels` is None, and there are no rows. `labels` is None, and the rows have fewer than
+            two labels. A detected aspect column has more than MOST_LABELS distinct values, or no label in common with
+            the other aspect columns. `absent_label` is not a label; or `aspects` or `labels` has too few names, an
+            empty name or a repeated name.
+    """
+    found_aspects, found_labels = set(aspects or ()), set(labels or ())
+    if aspects is None or labels is None:
+        if rows is None or rows.empty:
+            raise source.error(None, "has no rows")
+        pairs = rows[[columns.aspect, columns.label]].drop_duplicates()
+        if columns.wide and columns.aspect_columns is None:
+            _check_aspects(pairs, source, columns)
+        found_aspects |= set(pairs[columns.aspect])
+        found_labels |= set(pairs[columns.label])
+    names = list(labels or sorted(found_labels, key=natural_key))
+    if len(names) < 2 and labels is None:
+        reason = f"labels: expected at least 2, got {len(names)} ({', '.join(names)})"
+        raise source.error(None, f"{reason}; add training rows with another label")
+    candidates = [name for name in names if name.strip().casefold() == "none"]
+    absent = absent_label
+    if absent is None:
+        absent = min(candidates, key=lambda name: name != "none", default=None)
+    if absent is not None and absent not in names:
+        raise InputError(f"absent_label: expected one of {', '.join(names)}, got {absent!r}")
+    if absent is not None:
+        names = [absent, *(name for name in names if name != absent)]
+    return Task(
+        name="own",
+        labels=tuple(names),
+        aspects=tuple(aspects or sorted(found_aspects if aspects is None else aspects, key=natural_key)),
+        has_absent=absent is not None,
+        has_targets=columns.target is not None,
+    )
+
+
+def _check_aspects(pairs: pd.DataFrame, source: Source, columns: Columns) -> None:
+    """Raises InputError for a column of a wide table that is probably no aspect (`discover`)."""
+    by_aspect = {aspect: set(found) for aspect, found in pairs.groupby(columns.aspect, sort=False)[columns.label]}
+    for aspect, values in by_aspect.items():
+        if len(values) > MOST_LABELS:
+            reason = f"column {aspect!r} has more than {MOST_LABELS} different values"
+            raise source.error(None, f"{reason}; {NOT_WIDE}")
+    for aspect, values in by_aspect.items():
+        others = set().union(*(found for name, found in by_aspect.items() if name != aspect))
+        if others and not values & others:
+            shown = ", ".join(sorted(values, key=natural_key)[:3])
+            reason = f"column {aspect!r} ({shown}) shares no label with the other columns"
+            raise source.error(None, f"{reason}; {NOT_WIDE}")
+
+
+def natural_key(text: str) -> list[tuple[int, int, str]]:
+    """Returns a sort key that orders numbers inside texts by value: 2 before 10; keys of different texts differ."""
+    key = []
+    for part in re.split(r"([0-9]+)", text):
+        if part and part[0] in "0123456789":
+            digits = part.lstrip("0")
+            key.append((0, len(digits), digits))  # no int(), which Python limits to a few thousand digits
+        elif part:
+            key.append((1, 0, part))
+    return [*key, (-1, 0, text)]  # 01 before 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from qacg_models.data.example import Example, counts, distinct, frame_of
@@ -13,7 +14,7 @@ from qacg_models.data.task import Task
 from qacg_models.utils.cells import clipped, counted
 
 if TYPE_CHECKING:
-    import numpy as np
+    from pandas import DataFrame
 
 # Smaller numbers give a warning. The standard error of an accuracy is up to 7 percentage points for 50 rows. It is up
 # to 9 for the rows of 30 sentences, because the errors within a sentence are correlated. Of 10 rows with a label, about
@@ -28,19 +29,12 @@ class DataWarning:
     """One finding about a split.
 
     Attributes:
-        code: `no_absent_rows`, `similar_names`, `spaces_at_ends`, `rare_class`, `rare_aspect`, `contradictory_labels`,
-            `duplicate_rows`, `few_dev_sentences` or `few_rows`. The codes do not change between releases, so that
-            programs can compare them.
+        code: the kind of finding, such as `rare_class`; the codes do not change between releases.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
-        count: a number that depends on the code. `similar_names`: groups of similar names; `spaces_at_ends`: labels
-            and aspects with such spaces; `rare_class`: rare labels; `rare_aspect`: rare aspects;
-            `contradictory_labels`: pairs of text and aspect with several labels; `duplicate_rows`: rows that repeat an
-            earlier row; `no_absent_rows` and `few_rows`: all rows; `few_dev_sentences`: all distinct sentences.
-        examples: one description for each of the first SHOWN findings. `similar_names`: the names of a group;
-            `spaces_at_ends`: a label or aspect; `rare_class` and `rare_aspect`: a label or aspect and its number of
-            rows; `contradictory_labels` and `duplicate_rows`: context, text, line numbers (or entries of a DataFrame's
-            index) and labels. Empty for other codes.
+        count: number of findings, such as rare labels; of rows for `no_absent_rows` and `few_rows`, and of sentences
+            for `few_dev_sentences`.
+        examples: one description for each of the first SHOWN findings; empty for warnings about the whole split.
     """
 
     code: str
@@ -217,61 +211,37 @@ def _repeated_rows(
     Two rows contradict each other if text, context and target are equal and the labels differ. They are duplicates if
     the labels are equal too. The comparison of texts ignores case and repeated spaces.
     """
-    import numpy as np
-
-    keys, labels = _keys(rows), frame_of(rows)["label"].to_numpy(np.int32)
-    order = np.lexsort((labels, keys))  # stable: equal rows keep their order
-    same_key = keys[order][1:] == keys[order][:-1]
-    same_label = labels[order][1:] == labels[order][:-1]
-    contradicted = np.unique(keys[order[1:][same_key & ~same_label]])
-    if len(contradicted):
-        shown = []
-        for first in _first_rows(np.flatnonzero(np.isin(keys, contradicted)), keys):
-            group = np.flatnonzero(keys == keys[first])
-            shown.append(_shown(rows, group[np.unique(labels[group], return_index=True)[1]], task, index))
-        message = (
-            f"{counted(len(contradicted), 'pair of text and aspect has', 'pairs of text and aspect have')} different"
-            " labels in different rows, and at most one of these labels is right; keep the right rows and delete the"
-            " others"
-        )
-        yield DataWarning("contradictory_labels", split, message, len(contradicted), tuple(shown))
-    repeats = np.sort(order[1:][same_key & same_label])
-    if duplicates and len(repeats):
-        shown = []
-        for first in _first_rows(repeats, keys):
-            shown.append(_shown(rows, np.flatnonzero((keys == keys[first]) & (labels == labels[first])), task, index))
-        message = (
-            f"{counted(len(repeats), 'row repeats', 'rows repeat')} the text, aspect and label of an earlier row, so"
-            " that this text has more weight; delete copies, unless different people wrote the same text"
-        )
-        yield DataWarning("duplicate_rows", split, message, len(repeats), tuple(shown))
-
-
-def _first_rows(found: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Returns the index of the first row in `found` with each key, for the first SHOWN distinct keys in `found`.
-
-    Args:
-        found: ascending indices of the rows to search.
-        keys: key of every row of the split.
-    """
-    import numpy as np
-
-    return found[np.sort(np.unique(keys[found], return_index=True)[1])[:SHOWN]]
-
-
-def _shown(rows: Sequence[Example], numbers: np.ndarray, task: Task, index: Sequence[object] | None) -> str:
-    """Returns the context and text that rows share, then line (or index) and label of the first SHOWN rows."""
-    group = [rows[int(number)] for number in sorted(numbers)[:SHOWN]]
-    text = " ".join(group[0].sentence.split())
-    text = clipped(text, _TEXT)
-    places = [f"line {row.line}" if index is None else f"index {index[row.line - 1]!r}" for row in group]
-    named = (f"{place} {task.labels[row.label]!r}" for place, row in zip(places, group) if row.label is not None)
-    return f"{group[0].context!r} of {text!r}: {', '.join(named)}"
-
-
-def _keys(rows: Sequence[Example]) -> np.ndarray:
-    """Returns (N,) numbers; rows with the same normalised text, context and target have the same number."""
     frame = frame_of(rows)
     codes, texts = frame["sentence"].factorize()
-    same = texts.map(normalized).factorize()[0][codes]
-    return frame.assign(sentence=same).groupby(["sentence", "context", "target"], sort=False).ngroup().to_numpy()
+    frame = frame.assign(text=texts.map(normalized).factorize()[0][codes])
+    frame["key"] = frame.groupby(["text", "context", "target"], sort=False).ngroup()
+    labels = frame.groupby("key")["label"].nunique()
+    contradicted = frame[frame["key"].map(labels) > 1]
+    if count := contradicted["key"].nunique():
+        shown = contradicted.drop_duplicates(["key", "label"])
+        message = (
+            f"{counted(count, 'pair of text and aspect has', 'pairs of text and aspect have')} different labels in"
+            " different rows, and at most one of these labels is right; keep the right rows and delete the others"
+        )
+        yield DataWarning("contradictory_labels", split, message, count, _shown(shown, ["key"], task, index))
+    repeated = frame[frame.duplicated(["key", "label"])]
+    if duplicates and len(repeated):
+        message = (
+            f"{counted(len(repeated), 'row repeats', 'rows repeat')} the text, aspect and label of an earlier row, so"
+            " that this text has more weight; delete copies, unless different people wrote the same text"
+        )
+        shown = frame[frame.duplicated(["key", "label"], keep=False)]
+        yield DataWarning("duplicate_rows", split, message, len(repeated), _shown(shown, ["key", "label"], task, index))
+
+
+def _shown(frame: DataFrame, by: list[str], task: Task, index: Sequence[object] | None) -> tuple[str, ...]:
+    """Returns context and text of the first SHOWN groups, then line (or index) and label of their first SHOWN rows."""
+    found = []
+    for _, group in islice(frame.groupby(by, sort=False), SHOWN):
+        first, places = group.iloc[0], []
+        for line, label in group[["line", "label"]].head(SHOWN).itertuples(index=False, name=None):
+            place = f"line {line}" if index is None else f"index {index[line - 1]!r}"
+            places.append(f"{place} {task.labels[label]!r}")
+        text = clipped(" ".join(first["sentence"].split()), _TEXT)
+        found.append(f"{first['context']!r} of {text!r}: {', '.join(places)}")
+    return tuple(found)

@@ -10,7 +10,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qacg_models.data.columns import AUTO, Columns, wide_aspects
+from qacg_models.data.columns import (
+    Columns,
+    discover,
+    natural_key,
+    no_training_rows,
+    rows_of_table,
+    training_rows,
+    wide_aspects,
+    without_empty_cells,
+)
 from qacg_models.data.data_warnings import DataWarning, training_warnings
 from qacg_models.data.example import (
     DataError,
@@ -21,23 +30,12 @@ from qacg_models.data.example import (
     counts,
     distinct,
     frame_of,
-    text_digest,
 )
 from qacg_models.data.formats import OWN_TABLES, SPLITS, Format, find_format
-from qacg_models.data.frames import check_empty, column, column_names, index_of, text_table
+from qacg_models.data.frames import ON_EMPTY, column, column_names, index_of, text_table
 from qacg_models.data.options import DataOptions
-from qacg_models.data.rows import (
-    discover,
-    natural_key,
-    no_training_rows,
-    rows_of_table,
-    same_aspects,
-    training_rows,
-    without_empty_cells,
-)
 from qacg_models.data.sentences import normalized
 from qacg_models.data.task import Task
-from qacg_models.data.text_files import UTF_8
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import counted
 
@@ -67,15 +65,12 @@ class Dataset:
         files: the files of each split; empty for DataFrames.
         targets: the targets of the training files or, if no training file was read, of all files, in natural order (2
             before 10); ("",) for a task without targets.
-        overlap: for each pair of splits, the number of distinct sentences that both contain, ignoring case and repeated
-            spaces.
         sources: the folder or files passed to `load_data`.
         options: the options with which the files were read.
-        notes: log lines about how the files were read, such as the format, the skipped rows and the division of the
-            training file.
+        notes: log lines about how the files were read.
         skipped: the lines of `notes` about skipped rows, one for each file with such rows.
-        dev_origin: a note for users: where the dev rows come from, and in which case the dev metric estimates the
-            metric on new texts. Empty if the training file was not divided.
+        dev_origin: where the dev rows come from, and in which case the dev metric estimates the metric on new texts;
+            empty if the training file was not divided.
         indices: for DataFrames, the frame's index by split name; entry N - 1 of the index belongs to the row whose
             `line` is N. Empty for files.
     """
@@ -84,7 +79,6 @@ class Dataset:
     splits: dict[str, Sequence[Example]]
     files: dict[str, tuple[Path, ...]]
     targets: tuple[str, ...]
-    overlap: dict[tuple[str, str], int]
     sources: tuple[Path, ...]
     options: DataOptions
     notes: tuple[str, ...] = ()
@@ -96,6 +90,11 @@ class Dataset:
     def contexts(self) -> tuple[str, ...]:
         """Context names, one for each target with each aspect; the position is the context id."""
         return self.task.contexts(self.targets)
+
+    @cached_property
+    def overlap(self) -> dict[tuple[str, str], int]:
+        """For each pair of splits, the number of distinct sentences in both, ignoring case and repeated spaces."""
+        return count_overlap(self.splits)
 
     @cached_property
     def warnings(self) -> tuple[DataWarning, ...]:
@@ -169,17 +168,15 @@ def load_data(
     dataset = _dataset(data_format, contents, options, task, divided, test_file=found.get("test"))
     _refuse_missing([split for split in missing if split not in dataset.splits], sources[0], data_format)
     kept = [split for split in SPLITS if split in splits and split in dataset.splits]
-    rows = {split: dataset.splits[split] for split in kept}
     texts = {source.path: content for parts in contents.values() for source, content in parts}
-    notes = [*_notes(data_format, dataset.task, files), *data_format.notes(texts)]
-    notes += ["'conflict' is a separate label, which 3- and 2-class accuracy leave out"] * (
-        dataset.task.metrics == "semeval"
-    )
+    names = ", ".join(file.name for parts in files.values() for file in parts)
+    notes = [f"read as {data_format.name}: {names}", *_task_notes(dataset.task), *data_format.notes(texts)]
+    if dataset.task.metrics == "semeval":
+        notes.append("'conflict' is a separate label, which 3- and 2-class accuracy leave out")
     return replace(
         dataset,
-        splits=rows,
+        splits={split: dataset.splits[split] for split in kept},
         files={split: files.get(split, files.get("train")) for split in kept},
-        overlap=count_overlap(rows),
         sources=sources,
         notes=(*notes, *left_out, *dataset.notes),
         skipped=tuple(left_out),
@@ -242,7 +239,7 @@ def load_frames(frames: Mapping[str, Any], options: DataOptions, on_empty: str, 
     dataset = _dataset(OWN_TABLES, contents, options, None, "dev" not in frames)
     indices = {split: contents.get(split, contents["train"])[0][0].index for split in dataset.splits}
     notes = (*_task_notes(dataset.task), *dataset.notes)
-    return replace(dataset, notes=notes, indices=indices, overlap=count_overlap(dataset.splits))
+    return replace(dataset, notes=notes, indices=indices)
 
 
 def load_frame(
@@ -272,26 +269,23 @@ def _frame_rows(
     if not columns.wide:
         arguments |= {"aspect": columns.aspect, "label": columns.label}
     cells = {name: column(frame, name, argument) for argument, name in arguments.items() if name is not None}
-    aspects = wide_aspects(column_names(frame), columns) if columns.wide else []
-    cells |= {name: column(frame, name, "aspect_columns") for name in aspects}
-    required = {name: cells[name] for name in cells if not (name in aspects and on_empty == "skip")}
+    names = {str(name): name for name in column_names(frame)} if columns.wide else {}
+    cells |= {name: column(frame, names.get(name, name), "aspect_columns") for name in wide_aspects(names, columns)}
     if columns.split in column_names(frame):
         cells[columns.split] = column(frame, columns.split, "frame")
-    count = len(cells[columns.text])
+    lengths = {name: len(values) for name, values in cells.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
+        raise InputError(f"frame: expected columns of equal length, got {shown}.")
+    if on_empty not in ON_EMPTY:
+        raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {on_empty!r}.")
+    count = lengths[columns.text]
     source = Source("frame", index_of(frame, count))
-    kept = check_empty(required, on_empty, source.index)
-    if not kept:
-        raise InputError(
-            f"frame: expected at least one row without empty cells, got none among {counted(count, 'row')}. Pass a"
-            f" frame with rows, or fill in the columns {', '.join(required)}."
-        )
-    if len(kept) < count:
-        say(f"left out of {split}: {count - len(kept):,} of {counted(count, 'row')}, because of an empty cell")
-    table = text_table({name: [values[row] for row in kept] for name, values in cells.items()}, [n + 1 for n in kept])
-    skipped = RowProblems(source)  # empty labels of a wide frame
-    rows = without_empty_cells(rows_of_table(table, columns), source, columns, skipped)
-    if skipped.total:
-        say(f"left out of {split}: {counted(skipped.total, 'label')} ({skipped.summary()})")
+    rows = rows_of_table(text_table(cells, range(1, count + 1)), columns)
+    skipped = RowProblems(source) if on_empty == "skip" else None
+    rows = without_empty_cells(rows, source, columns, skipped)
+    if skipped is not None and skipped.total:
+        say(f"left out of {split}: {counted(skipped.total, 'row')} ({skipped.summary()})")
     return source, rows
 
 
@@ -301,12 +295,9 @@ def target_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, 
     return tuple(sorted(found, key=natural_key))
 
 
-def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str) -> None:
-    """Raises DataError, with the row's line number, for the first row whose context is not among `contexts`."""
-    _check_contexts(rows, contexts, Source(path))
-
-
-def _check_contexts(rows: Sequence[Example], contexts: Sequence[str], source: Source) -> None:
+def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str | Source) -> None:
+    """Raises an error, with the row's line number, for the first row whose context is not among `contexts`."""
+    source = path if isinstance(path, Source) else Source(path)
     unknown = ~frame_of(rows)["context"].isin(contexts).to_numpy()
     if unknown.any():
         row = rows[int(unknown.argmax())]
@@ -319,7 +310,8 @@ def describe(dataset: Dataset) -> list[str]:
     lines = [*dataset.notes]
     lines += [describe_examples(split, rows, dataset.task) for split, rows in dataset.splits.items()]
     if len(dataset.splits) > 1:
-        lines.append(describe_overlap(dataset.overlap))
+        shared = [f"{count} in both {a} and {b}" for (a, b), count in dataset.overlap.items() if count]
+        lines.append("sentences shared between splits: " + (", ".join(shared) or "none"))
     return lines
 
 
@@ -339,16 +331,8 @@ def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
 
 def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, str], int]:
     """Returns, for each pair of splits, the number of distinct sentences in both, ignoring case and repeated spaces."""
-    found = {
-        name: {text_digest(normalized(text)) for (text,) in distinct(rows, "sentence")} for name, rows in splits.items()
-    }
+    found = {name: {normalized(text) for (text,) in distinct(rows, "sentence")} for name, rows in splits.items()}
     return {(a, b): len(found[a] & found[b]) for a, b in combinations(found, 2)}
-
-
-def describe_overlap(overlap: Mapping[tuple[str, str], int]) -> str:
-    """Returns one line with the number of sentences shared by each pair of splits."""
-    shared = [f"{count} in both {a} and {b}" for (a, b), count in overlap.items() if count]
-    return "sentences shared between splits: " + (", ".join(shared) or "none")
 
 
 def file_digest(*paths: Path) -> str:
@@ -387,17 +371,9 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
             reason = f"expected the format of {sources[0]}, {formats[0].name}, got {found.name}"
             raise DataError(source, None, f"{reason}; pass files in one format, or select the format with --format")
     if formats[0].table is None:
-        given = {
-            "encoding": options.encoding != UTF_8,
-            "quoting": options.quoting != AUTO,
-            "wide": options.wide,
-            "aspect_columns": options.aspect_columns is not None,
-            "target_column": options.target_column is not None,
-            "skip_empty": options.skip_empty,
-        }
-        if formats[0].task is not None:
-            given |= {name: getattr(options, name) is not None for name in ("aspects", "labels", "absent_label")}
-        for name in (name for name, value in given.items() if value):
+        refused = ["encoding", "quoting", "wide", "aspect_columns", "target_column", "skip_empty"]
+        refused += ["aspects", "labels", "absent_label"] if formats[0].task is not None else []
+        for name in (one for one in refused if getattr(options, one) != getattr(DataOptions, one)):
             reason = f"{sources[0]} is read as {formats[0].name}, which does not support this option"
             raise InputError(f"{name}: {reason}; omit {name}, or pass --format columns for a table of your own")
     return sources, formats[0]
@@ -423,8 +399,6 @@ def _contents(
     contents = [(Source(file), data_format.read(file, columns)) for file in files]
     if data_format.table is None:
         return contents, []
-    if columns.wide and columns.aspect_columns is None:
-        same_aspects(contents, columns)
     rows, left_out = [], []
     for source, table in contents:
         skipped = RowProblems(source) if options.skip_empty else None
@@ -443,7 +417,7 @@ def _dataset(
     divided: bool,
     test_file: Sequence[Path] | None = None,
 ) -> Dataset:
-    """Returns the data set of contents by split, without `overlap`; `divided`: train is divided into splits."""
+    """Returns the data set of contents by split; `divided`: train is divided into splits."""
     import pandas as pd
 
     columns, first = options.columns(), next(iter(contents.values()))
@@ -460,7 +434,7 @@ def _dataset(
         train = marked if marked else train  # without training rows, `split_by_column` raises an error
     targets = target_names(tables.values() if train is None else [train], task)
     for split, parts in contents.items():
-        _check_contexts(tables[split], task.contexts(targets), _joined(parts))
+        check_contexts(tables[split], task.contexts(targets), _joined(parts))
         if not (divided and split == "train"):
             _check_marks(split, tables[split], parts[0][0])
     splits: dict[str, Sequence[Example]] = {**tables}
@@ -469,7 +443,7 @@ def _dataset(
         divisions, note, origin = _divide(tables["train"], _joined(contents["train"]), test_file, options)
         splits, notes = splits | divisions, [note]
     splits = {split: splits[split] for split in SPLITS if split in splits}
-    return Dataset(task, splits, {}, targets, {}, (), options, tuple(notes), (), origin)
+    return Dataset(task, splits, {}, targets, (), options, tuple(notes), (), origin)
 
 
 def _joined(parts: Sequence[tuple[Source, Any]]) -> Source:
@@ -498,7 +472,7 @@ def _examples(
         prefix = f"{number}/" if len(contents) > 1 else ""
         tables.append(data_format.examples(content, source, task, columns, prefix))
         if contexts is not None:
-            _check_contexts(tables[-1], contexts, source)
+            check_contexts(tables[-1], contexts, source)
     return tables[0] if len(tables) == 1 else ExampleTable(pd.concat([one.frame for one in tables], ignore_index=True))
 
 
@@ -612,11 +586,6 @@ def split_by_column(rows: ExampleTable, source: Source) -> tuple[dict[str, Examp
     if not splits["train"]:
         raise no_training_rows(source)
     return {name: part for name, part in splits.items() if part}, len(marked) - len(splits["train"])
-
-
-def _notes(data_format: Format, task: Task, files: Mapping[str, Sequence[Path]]) -> list[str]:
-    names = ", ".join(file.name for parts in files.values() for file in parts)
-    return [f"read as {data_format.name}: {names}", *_task_notes(task)]
 
 
 def _task_notes(task: Task) -> list[str]:

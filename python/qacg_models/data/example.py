@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LISTED = 20  # maximum number of rows in an error message
-MOST_KINDS = 1000  # maximum number of different problems that are counted, to limit memory
 LONGEST = 150  # maximum number of characters of each problem after the first one in an error message
 BLOCK = 4096  # rows that are converted at a time
 
@@ -57,9 +56,11 @@ class Source:
             return DataError(self.path, line, reason)
         return InputError(f"{self.path}: {reason}" if line is None else f"{self.path}: {self.place(line)}: {reason}")
 
-    def place(self, line: int) -> str:
-        """Returns "line N", or "index LABEL" for a DataFrame."""
-        return f"line {line}" if self.index is None else f"index {self.index[line - 1]!r}"
+    def place(self, *lines: int) -> str:
+        """Returns "line N" or "lines N, M" for a file, "index LABEL, LABEL" for a DataFrame."""
+        if self.index is None:
+            return f"line{'s' if lines[1:] else ''} {', '.join(map(str, lines))}"
+        return f"index {', '.join(repr(self.index[line - 1]) for line in lines)}"
 
 
 class RowProblems:
@@ -69,7 +70,7 @@ class RowProblems:
         source: the file.
         path: its path.
         total: number of unusable rows.
-        counts: number of unusable rows by problem, for the first MOST_KINDS problems.
+        counts: number of unusable rows by problem.
     """
 
     def __init__(self, source: Source | Path):
@@ -83,8 +84,7 @@ class RowProblems:
     def add(self, line: int, problem: str) -> None:
         """Adds a row by its line number; `problem` is a predicate such as "has an empty 'label'"."""
         self.total += 1
-        if problem in self.counts or len(self.counts) < MOST_KINDS:
-            self.counts[problem] += 1
+        self.counts[problem] += 1
         if self._listed < LISTED:
             self._lines.setdefault(problem, []).append(line)
             self._listed += 1
@@ -95,8 +95,8 @@ class RowProblems:
         The message begins with the path and the line of the first row, and ends with `advice`.
         """
         (problem, (first, *same)), *others = self._lines.items()
-        parts = [f"{problem} (also {_lines(same)})" if same else problem]
-        parts += [f"{_lines(lines)}: {clipped(other, LONGEST)}" for other, lines in others]
+        parts = [f"{problem} (also {self.source.place(*same)})" if same else problem]
+        parts += [f"{self.source.place(*lines)}: {clipped(other, LONGEST)}" for other, lines in others]
         if self.total > self._listed:
             parts.append(f"and {self.total - self._listed:,} more")
         return self.source.error(first, "; ".join([*parts, advice]))
@@ -104,15 +104,11 @@ class RowProblems:
     def lines(self) -> str:
         """Returns the line numbers of the first LISTED rows as text, and the number of others."""
         more = f" and {self.total - self._listed:,} more" if self.total > self._listed else ""
-        return _lines(sorted(line for lines in self._lines.values() for line in lines)) + more
+        return self.source.place(*sorted(line for lines in self._lines.values() for line in lines)) + more
 
     def summary(self) -> str:
         """Returns the number of rows with each problem as text, such as "3 with an empty 'label'"."""
         return ", ".join(f"{count:,} {problem.replace('has', 'with', 1)}" for problem, count in self.counts.items())
-
-
-def _lines(lines: list[int]) -> str:
-    return f"line{'s' if lines[1:] else ''} {', '.join(map(str, lines))}"
 
 
 @dataclass(frozen=True, slots=True)

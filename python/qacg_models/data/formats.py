@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qacg_models.data import published, tables
-from qacg_models.data.columns import Columns
+from qacg_models.data.columns import NOT_WIDE, Columns, discover, named_rows
 from qacg_models.data.example import DataError, ExampleTable, Source, labelled_examples
 from qacg_models.data.published import AnnotatedText, Row, left_out_note, opinion_pairs, rows_of_texts
-from qacg_models.data.rows import NOT_WIDE, discover, named_rows
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 from qacg_models.data.text_files import check_uncompressed
 from qacg_models.errors import InputError
@@ -40,9 +39,6 @@ class Format:
         recognises: function that returns whether the content of a file has this format; called for files whose name or
             suffix fits.
         note: a line to print when the format is read, such as the opinions that are left out.
-
-    Raises:
-        ValueError: another combination of `task`, `rows`, `texts` and `table` is given.
     """
 
     name: str
@@ -54,11 +50,6 @@ class Format:
     suffixes: tuple[str, ...] = ()
     recognises: Callable[[Path], bool] = lambda path: True
     note: str = ""
-
-    def __post_init__(self):
-        readers = [one for one in (self.rows, self.texts, self.table) if one is not None]
-        if len(readers) != 1 or (self.rows is None) != (self.task is None):
-            raise ValueError(f"{self.name}: expected task and rows, or texts, or table, got another combination")
 
     def file(self, folder: Path, split: str) -> Path | None:
         """Returns the file of a split; None if the folder has none.
@@ -121,7 +112,7 @@ class Format:
         """Returns the checked examples of a file.
 
         Args:
-            content: rows of a table (`rows.rows_of_table`), or what `read` returned for a published file.
+            content: rows of a table (`columns.rows_of_table`), or what `read` returned for a published file.
             source: the file.
             task: labels and aspects.
             columns: columns of a table of your own.

@@ -23,19 +23,19 @@ LISTED = 10  # maximum number of rows in an error message
 
 def is_frame(value: object) -> bool:
     """Whether a value is a DataFrame of pandas, or a mapping of column names to sequences."""
-    return _is_pandas(value, "DataFrame") or isinstance(value, Mapping)
+    import pandas as pd
+
+    return isinstance(value, pd.DataFrame | Mapping)
 
 
 def is_series(value: object) -> bool:
     """Whether a value is a Series of pandas."""
-    return _is_pandas(value, "Series")
+    import pandas as pd
+
+    return isinstance(value, pd.Series)
 
 
-def _is_pandas(value: object, name: str) -> bool:
-    return any(kind.__name__ == name and kind.__module__.split(".")[0] == "pandas" for kind in type(value).__mro__)
-
-
-def shown_type(value: object) -> str:
+def _shown_type(value: object) -> str:
     """Returns the name of a value's type, with its package if that is not Python's own, such as `polars.DataFrame`."""
     kind = type(value)
     package = kind.__module__.split(".")[0]
@@ -55,7 +55,7 @@ def items(argument: str, values: Any, expected: str = "a sequence, a Series or a
     """
     is_array = hasattr(values, "__array__") and not hasattr(values, "columns")  # a column, not a table
     if not (is_array or isinstance(values, Sequence)) or isinstance(values, str | bytes):
-        raise TypeError(f"{argument}: expected {expected}, got {shown_type(values)}. {TO_PANDAS}")
+        raise TypeError(f"{argument}: expected {expected}, got {_shown_type(values)}. {TO_PANDAS}")
     return list(values)
 
 
@@ -100,7 +100,7 @@ def column(frame: Any, name: object, argument: str) -> list[str]:
     if not is_frame(frame):
         raise TypeError(
             "frame: expected a pandas DataFrame or a mapping of column names to sequences, got"
-            f" {shown_type(frame)}. {TO_PANDAS}"
+            f" {_shown_type(frame)}. {TO_PANDAS}"
         )
     names = column_names(frame)
     if names.count(name) != 1:
@@ -113,8 +113,9 @@ def column(frame: Any, name: object, argument: str) -> list[str]:
 
 def index_of(values: Any, count: int) -> list:
     """Returns the index of a DataFrame or Series as a list; for other values the numbers 0 to `count` - 1."""
-    has_index = _is_pandas(values, "DataFrame") or is_series(values)
-    return values.index.tolist() if has_index else list(range(count))
+    import pandas as pd
+
+    return values.index.tolist() if isinstance(values, pd.DataFrame | pd.Series) else list(range(count))
 
 
 def check_empty(
@@ -169,7 +170,7 @@ def data_frame(columns: Mapping[str, Sequence], places: Sequence[int], source: A
     """
     import pandas as pd
 
-    has_index = _is_pandas(source, "DataFrame") or is_series(source)
+    has_index = isinstance(source, pd.DataFrame | pd.Series)
     return pd.DataFrame(dict(columns), index=source.index.take(places) if has_index else pd.Index(places))
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from qacg_models.data.example import DataError
@@ -14,7 +15,6 @@ from qacg_models.utils.plain_text import parse_json, parse_json_at
 STANDARD_INPUT = Path("-")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 UTF_8 = "utf-8"
-_NOT_FOR_FILES = ("escape", "utf-7", "idna", "punycode", "undefined")
 # Words of Western languages rarely have three consecutive accented letters.
 _NOT_WESTERN = re.compile("[\u00c0-\u00ff]{3}")
 # Single-byte Western encodings: their non-ASCII text is almost never valid UTF-8 by chance.
@@ -35,13 +35,11 @@ def checked_encoding(name: str) -> str:
     """Returns the name of a text encoding: "utf-8" for all spellings of UTF-8, other names unchanged.
 
     Raises:
-        InputError: Python has no text encoding of that name, or it is not an encoding of files (utf-7, for example).
+        InputError: Python has no text encoding of that name.
     """
     try:
         found = codecs.lookup(name)
         "".encode(name)  # fails for codecs such as base64 and rot13
-        if any(kind in found.name for kind in _NOT_FOR_FILES):
-            raise LookupError(name)
     except (LookupError, ValueError, TypeError):
         raise InputError(
             f"encoding: expected the name of an encoding such as utf-8, cp1252, latin-1 or utf-16, got {name!r}"
@@ -87,17 +85,10 @@ def open_text(path: Path, encoding: str = UTF_8) -> io.TextIOWrapper:
     if name in _WESTERN and not content.isascii():
         if content.startswith(_MARKS[2:]):
             raise DataError(path, 1, f"looks like UTF-16, not {encoding}: pass --encoding utf-16")
-        if _is_utf_8(content):
+        with suppress(UnicodeDecodeError):
+            content.decode(UTF_8)
             raise DataError(path, None, f"looks like UTF-8, not {encoding}: pass --encoding utf-8")
     return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig" if name == "utf-8" else encoding, newline="\n")
-
-
-def _is_utf_8(content: bytes) -> bool:
-    try:
-        content.decode(UTF_8)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _encoding_error(path: Path, content: bytes, encoding: str, error: UnicodeDecodeError) -> DataError:

@@ -9,10 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
+import pandas as pd
+
 from qacg_models.checkpoints.packaged import is_installed
 from qacg_models.data import DataOptions, Example, describe, load_data, sample_reviews
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
+from qacg_models.inference.predictor import AspectPrediction, Predictor, as_predictions
 from qacg_models.reporting.tables import (
     MAJORITY,
     metric_cells,
@@ -124,7 +126,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
         right = stored_results(trained.record, "test")[row_title(trained.record, "test")].strict_accuracy
         count = len(dataset.task.aspects)
         note = f"This model predicts all {count} aspects correctly for {right:.0%} of the test reviews."
-        answer_sentences(AspectPredictor(trained), f"{INTRO}\n{note}")
+        answer_sentences(Predictor(trained), f"{INTRO}\n{note}")
     return 0 if agrees and beats else 1
 
 
@@ -256,7 +258,7 @@ def attention_calls(shape: tuple[int, int, int, int], backward: bool) -> dict[st
     import torch
 
     from qacg_kernels import GateParameters, quasi_attention
-    from qacg_models.modules.quasi_self_attention import eager_quasi_attention
+    from qacg_models.modules.attention import eager_quasi_attention
 
     generator = torch.Generator().manual_seed(0)
     tensors = tuple(torch.randn(shape, generator=generator, requires_grad=backward) for _ in range(5))
@@ -313,11 +315,11 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def answer_sentences(ask: AspectPredictor, intro: str, read: Callable[[str], str] = input) -> None:
+def answer_sentences(predictor: Predictor, intro: str, read: Callable[[str], str] = input) -> None:
     """Prints predictions for each typed line, until an empty line, the end of input or Ctrl-C at the prompt.
 
     Args:
-        ask: a model whose first label means that there is no opinion.
+        predictor: a model whose first label means that there is no opinion.
         intro: text about what a person can type, printed once.
         read: function that prints its argument, a prompt, and returns a typed line; raises EOFError at the end of
             input.
@@ -335,7 +337,8 @@ def answer_sentences(ask: AspectPredictor, intro: str, read: Callable[[str], str
         if not text:
             return
         try:
-            print("\n".join(answer_lines(ask(text), ask.labels[0])), flush=True)
+            found = predictor.predict(pd.DataFrame({"text": [text]}, dtype=object))
+            print("\n".join(answer_lines(as_predictions(found, predictor.labels), predictor.labels[0])), flush=True)
         except InputError as error:
             print(f"  {error}", flush=True)
 

@@ -12,9 +12,9 @@ from qacg_models.data import Example, file_digest, load_data, load_file, sample_
 from qacg_models.data.collators import PaddingCollator
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_queries import Questions
+from qacg_models.inference.predictor import examples_of
 from qacg_models.inference.trained_model import TrainedModel, probabilities_of
-from qacg_models.modules.context_fold import fold_context, has_context_layers
+from qacg_models.modules.context import fold_context, has_context_layers
 from qacg_models.runs.record import RUN_NAME, read_run_file
 from qacg_models.utils.atomic_files import explain_write_errors, staged_file
 from qacg_models.utils.cells import counted
@@ -263,6 +263,4 @@ def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example
 
 
 def _examples(trained: TrainedModel, texts: Iterable[str]) -> list[Example]:
-    targets = trained.record.targets
-    questions = Questions.of(trained.task, targets, targets=targets if trained.task.has_targets else None)
-    return [row for text in texts for row in questions.rows(text)]
+    return examples_of(trained, [*texts], targets=trained.record.targets if trained.task.has_targets else None)

@@ -16,8 +16,8 @@ from qacg_models.models.context_bert import (
     ContextBertModel,
     ContextFromLayerConfig,
 )
-from qacg_models.modules.context_encoder import AspectBertEncoder
-from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
+from qacg_models.modules.attention import IMPLEMENTATIONS
+from qacg_models.modules.encoder import AspectBertEncoder
 
 
 class AspectBertConfig(ContextFromLayerConfig):

@@ -24,12 +24,11 @@ from transformers.utils import ModelOutput
 from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.models.config import EncoderConfig
 from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
-from qacg_models.modules.bert_encoder import BertEncoder
-from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings
-from qacg_models.modules.encoder_batch import read_batch
-from qacg_models.modules.input_checks import checked_head_mask
+from qacg_models.modules.attention import IMPLEMENTATIONS
+from qacg_models.modules.batch import checked_head_mask, read_batch
+from qacg_models.modules.embeddings import POOLERS, BertEmbeddings
+from qacg_models.modules.encoder import BertEncoder
 from qacg_models.modules.losses import has_answers, span_loss
-from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 
 OUTSIDE_POSITIONS = ("ignore", "clamp")
 

@@ -18,9 +18,8 @@ from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.names import BERTSUM_ALIASES
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.models.pretrained import as_dict
-from qacg_models.modules.bertsum_layers import PositionalEncoding, TransformerInterEncoder
+from qacg_models.modules.bertsum import BLIND_QUERIES, IMPLEMENTATIONS, PositionalEncoding, TransformerInterEncoder
 from qacg_models.modules.losses import IGNORED
-from qacg_models.modules.multi_headed_attention import BLIND_QUERIES, IMPLEMENTATIONS
 from qacg_models.utils.field_checks import check_probability, check_size
 
 NO_SENTENCE = -1  # padding in sentence_positions

@@ -2,7 +2,7 @@
 
 The queries of the self-attention are (1 - gate) Q + gate Qc, and the keys are (1 - gate) K + gate Kc. Qc and Kc are
 projections of the context. Queries and keys have separate gates, one per token and head
-(`modules/context_mixing_attention.py`).
+(`modules/attention.py`).
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,7 @@ from qacg_models.models.context_bert import (
     ContextBertModel,
     GatedContextConfig,
 )
-from qacg_models.modules.context_mixing_attention import ContextMixingSelfAttention
-from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
+from qacg_models.modules.attention import IMPLEMENTATIONS, ContextMixingSelfAttention
 
 GATE_ACTIVATIONS = ("sigmoid", "tanh")
 

@@ -1,7 +1,7 @@
 """Base classes of the models that read a context: CG-BERT, QACG-BERT and Aspect-BERT, and of their configurations.
 
 CG-BERT and QACG-BERT are by Wu and Ong (2021). A context, such as an aspect, is given by its id. The models differ from
-BERT in their encoder (`modules/context_encoder.py`). Layers below `config.context_from_layer` are those of BERT. With
+BERT in their encoder (`modules/encoder.py`). Layers below `config.context_from_layer` are those of BERT. With
 `text_ids` these layers run once per text, for all contexts of the text.
 """
 
@@ -17,10 +17,9 @@ from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.models.config import EncoderConfig
 from qacg_models.models.model_card import ASPECT_SENTIMENT
 from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
-from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings
-from qacg_models.modules.context_encoder import ContextBertEncoder, PlainLayers
-from qacg_models.modules.encoder_batch import read_batch
-from qacg_models.modules.input_checks import checked_context_ids, checked_text_ids
+from qacg_models.modules.batch import checked_context_ids, checked_text_ids, read_batch
+from qacg_models.modules.embeddings import POOLERS, BertEmbeddings
+from qacg_models.modules.encoder import ContextBertEncoder, PlainLayers
 from qacg_models.utils.field_checks import MOST, check_size, limit
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
@@ -281,24 +280,24 @@ class ContextBertModel(EncoderPreTrainedModel):
         )
         embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
         below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, bool(output_attentions))
-        hidden_states, texts = below[-1], None
+        hidden_states, text_rows = below[-1], None
         if text_ids is not None:
             text_ids = checked_text_ids(text_ids, batch.size)
-            batch, texts = batch.for_questions(text_ids, may_round=not output_attentions)
-            below = [texts.gathered(x) for x in below] if output_hidden_states else []
+            batch, text_rows = batch.for_contexts(text_ids, may_round=not output_attentions)
+            below = [x.index_select(0, text_rows) for x in below] if output_hidden_states else []
             plain_maps = [None if x is None else x.index_select(0, text_ids) for x in plain_maps]
         context_ids = checked_context_ids(self.config, context_ids, batch.size)
         context_embedding = self.context_embeddings(batch.with_filler(context_ids))
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
         output_gates = bool(output_gates or output_lambda)
         above, per_layer = self.encoder(
-            hidden_states, context_embedding, batch.mask, bool(output_attentions), output_gates, first_only, texts
+            hidden_states, context_embedding, batch.mask, bool(output_attentions), output_gates, first_only, text_rows
         )
         plain = [self._without_context(attention, per_layer[0]) for attention in plain_maps]
         found = dict(zip((*self.map_fields, *self.gate_fields), zip(*plain, *per_layer)))
         optional = {field: found[field] for field in self.map_fields if output_attentions}
         if output_gates:
-            optional |= {field: tuple(map(batch.restored_rows, found[field])) for field in self.gate_fields}
+            optional |= {field: tuple(map(batch.restored_gates, found[field])) for field in self.gate_fields}
         output = self.output_class(
             last_hidden_state=None if pooled_only else batch.restored(above[-1]),
             pooler_output=batch.without_filler(self.pooler(*batch.pooled_from(above[-1], first_only))),

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
 from qacg_models.models.config import CheckedConfig, check_dtypes
 from qacg_models.models.model_card import CardWriting
-from qacg_models.modules.input_checks import check_embeds, check_ids, key_mask
+from qacg_models.modules.batch import check_embeds, check_ids, check_position_ids, key_mask
 from qacg_models.utils.field_checks import MOST, check_size
 
 
@@ -238,9 +238,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
                 "Shorten the sequences."
             )
         if position_ids is not None and config.max_position_embeddings is not None:
-            one_for_all = isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
-            rows, limit = (1 if one_for_all else shape[0], shape[1]), config.max_position_embeddings
-            check_ids("position_ids", position_ids, rows, limit, "max_position_embeddings")
+            check_position_ids(position_ids, shape, config.max_position_embeddings)
         visible = key_mask(attention_mask, (shape[0], shape[1]))
         if output_attentions is None:
             output_attentions = self.config.output_attentions

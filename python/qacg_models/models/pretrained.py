@@ -10,7 +10,7 @@ from transformers.utils import ModelOutput
 from qacg_kernels.attention_layers import GATE_STD, GateLayer
 from qacg_models.checkpoints.loading import EncoderCheckpointLoading
 from qacg_models.models.model_card import CardWriting
-from qacg_models.modules.bert_layers import Dropout
+from qacg_models.modules.embeddings import Dropout
 from qacg_models.modules.losses import classification_loss
 
 

@@ -18,7 +18,7 @@ from qacg_models.models.context_bert import (
     ContextBertModel,
     GatedContextConfig,
 )
-from qacg_models.modules.quasi_self_attention import IMPLEMENTATIONS, QuasiSelfAttention
+from qacg_models.modules.attention import QUASI_IMPLEMENTATIONS, QuasiSelfAttention
 from qacg_models.utils.field_checks import check_number
 
 
@@ -181,7 +181,7 @@ class QACGBertModel(ContextBertModel):
 
     config: QACGBertConfig
     config_class = QACGBertConfig
-    implementations = IMPLEMENTATIONS
+    implementations = QUASI_IMPLEMENTATIONS
     self_attention = QuasiSelfAttention
     output_class = QACGBertModelOutput
     map_fields = ("attentions", "softmax_maps", "quasi_maps")
@@ -214,6 +214,6 @@ class QACGBertForSequenceClassification(ContextBertForSequenceClassification):
 
     config: QACGBertConfig
     config_class = QACGBertConfig
-    implementations = IMPLEMENTATIONS
+    implementations = QUASI_IMPLEMENTATIONS
     encoder_class = QACGBertModel
     output_class = QACGBertSequenceClassifierOutput

@@ -22,7 +22,6 @@ from qacg_models.attribution import layerwise_relevance, token_sensitivity
 from qacg_models.data import Example
 from qacg_models.data.collators import PaddingCollator
 from qacg_models.errors import InputError
-from qacg_models.inference.prediction_format import UNCERTAIN, certainty, check_min_confidence
 from qacg_models.inference.trained_model import TrainedModel, probabilities_of
 from qacg_models.reporting.html_report import Report, Section, framed, json_script, page_file
 from qacg_models.reporting.tables import html_table
@@ -140,7 +139,6 @@ def write_analysis(
     folder: Path | str,
     *,
     title: str,
-    min_confidence: float | None = None,
     say: Callable[[str], None] = print,
 ) -> Path:
     """Writes a page with the maps, gates and token scores of rows, and tables.json with their numbers.
@@ -150,7 +148,6 @@ def write_analysis(
         rows: sentences with contexts, at least one; rows of one sentence are shown side by side. Labels can be None.
         folder: folder of the page; an earlier page is replaced.
         title: title of the page.
-        min_confidence: predictions with a lower probability are marked as uncertain; None: no marks.
         say: called with one line of progress before the analysis of each sentence.
 
     Returns:
@@ -158,12 +155,10 @@ def write_analysis(
 
     Raises:
         InputError: there are no rows; a sentence has a context twice; the model is not a QACG-BERT; a context is
-            unknown; `min_confidence` is outside (0, 1]; `folder` is a file or has a page that qacg did not write; or a
-            file cannot be written.
+            unknown; `folder` is a file or has a page that qacg did not write; or a file cannot be written.
         OSError: the folder cannot be created.
     """
     check_has_gate(trained)
-    check_min_confidence(min_confidence)
     if not rows:
         raise InputError("rows: expected at least one, got none")
     sentences: dict[str, list[Example]] = {}
@@ -179,14 +174,12 @@ def write_analysis(
     report = Report(folder, title, lead, style=viewer_style(), script=viewer_script())
     for number, group in enumerate(sentences.values(), 1):
         say(f"sentence {number} of {len(sentences)}: {', '.join(row.context for row in group)}")
-        add_sentence(report.section(f"Sentence {number}"), f"maps-{number}", trained, group, min_confidence)
+        add_sentence(report.section(f"Sentence {number}"), f"maps-{number}", trained, group)
     add_reading(report.section("How to read this page"))
     return report.write()
 
 
-def add_sentence(
-    section: Section, name: str, trained: TrainedModel, rows: Sequence[Example], min_confidence: float | None = None
-) -> None:
+def add_sentence(section: Section, name: str, trained: TrainedModel, rows: Sequence[Example]) -> None:
     """Adds predictions, token scores, attention maps and lambda of one sentence to a section.
 
     Args:
@@ -194,27 +187,20 @@ def add_sentence(
         name: id of the viewer on the page; letters, digits and hyphens.
         trained: a QACG-BERT.
         rows: rows of the sentence with different contexts, at least one.
-        min_confidence: predictions with a lower probability are marked as uncertain; None: no marks.
     """
     section.quote(rows[0].sentence)
     maps = [example_maps(trained, row) for row in rows]
     labels = trained.task.labels
     predicted = [labels[int(one.probabilities.argmax())] for one in maps]
-    marks = [
-        None if min_confidence is None else certainty(float(one.probabilities.max()), min_confidence) for one in maps
-    ]
     known = all(row.label is not None for row in rows)
-    header = ["aspect", "prediction", *(["certainty"] if min_confidence is not None else [])]
-    header += [*(["label in the data"] if known else []), *(f"p({label})" for label in labels)]
+    data = ["label in the data"] if known else []
+    header = ["aspect", "prediction", *data, *(f"p({label})" for label in labels)]
     cells = []
-    for one, label, mark in zip(maps, predicted, marks):
-        names = [one.row.context, label, *filter(None, [mark]), *([labels[one.row.label]] if known else [])]
+    for one, label in zip(maps, predicted):
+        names = [one.row.context, label, *([labels[one.row.label]] if known else [])]
         cells.append([*names, *(f"{share:.3f}" for share in one.probabilities)])
     section.table("predictions", (header, cells))
-    titles = [
-        f"{one.row.context}: {label}{f' ({UNCERTAIN})' if mark == UNCERTAIN else ''}"
-        for one, label, mark in zip(maps, predicted, marks)
-    ]
+    titles = [f"{one.row.context}: {label}" for one, label in zip(maps, predicted)]
     _add_tokens(section, trained, rows, titles)
     section.heading("Attention maps")
     section.text("Blue: attention. Orange: attention taken away. Page colour: 0.")

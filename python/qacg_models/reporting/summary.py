@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qacg_models.inference.prediction_format import UNCERTAIN, PredictionLines
+from qacg_models.inference.prediction_format import PredictionFormat
+from qacg_models.inference.predictor import UNCERTAIN
 from qacg_models.metrics.metrics import wilson_interval
 from qacg_models.reporting.html_report import Section, framed, page_file, page_html
 from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.cells import counted
-from qacg_models.utils.plain_text import unescape_formula
 
 TELLING = 3  # maximum number of example sentences for each aspect and label
 _LONGEST = 400  # maximum number of characters of an example sentence
@@ -96,45 +96,43 @@ class Summary:
         return sorted(self._telling.get((context, label), ()), reverse=True)
 
 
-def summarize(path: Path, lines: PredictionLines) -> Summary:
+def summarize(path: Path, form: PredictionFormat) -> Summary:
     """Reads a file of predictions, line by line, and returns its summary.
 
     Args:
         path: the file.
-        lines: format of the file.
+        form: format of the file.
     """
-    summary = Summary(lines.task.labels, lines.task.has_absent)
+    summary = Summary(form.task.labels, form.task.has_absent)
     with path.open(encoding="utf-8", newline="") as handle:
-        for one in read_predictions(handle, lines):
+        for one in read_predictions(handle, form):
             summary.add(one)
     return summary
 
 
-def read_predictions(handle: Iterable[str], lines: PredictionLines) -> Iterator[Prediction]:
+def read_predictions(handle: Iterable[str], form: PredictionFormat) -> Iterator[Prediction]:
     """Yields a prediction, or a skipped text, for each line of a file.
 
     Args:
         handle: the lines, including the header for CSV.
-        lines: format of the file.
+        form: format of the file.
     """
-    if lines.data_format == "jsonl":
+    if form.data_format == "jsonl":
         for line in handle:
             found = json.loads(line)
             label = found["label"] or ""
             yield Prediction(
                 found["text"] or "",
-                lines.task.context(found.get("target") or "", found["aspect"] or ""),
+                form.task.context(found.get("target") or "", found["aspect"] or ""),
                 label,
                 (found["probabilities"] or {}).get(label, 0.0),
                 found.get("certainty") == UNCERTAIN,
             )
         return
     for row in csv.DictReader(handle):
-        if lines.escape_formulas:
-            row = {name: unescape_formula(cell) for name, cell in row.items()}
         yield Prediction(
             row["text"],
-            lines.task.context(row.get("target", ""), row["aspect"]),
+            form.task.context(row.get("target", ""), row["aspect"]),
             row["label"],
             float(row.get(f"p({row['label']})") or 0.0) if row["label"] else 0.0,
             row.get("certainty") == UNCERTAIN,

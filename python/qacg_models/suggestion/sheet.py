@@ -15,11 +15,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas as pd
+
 from qacg_models.data.columns import SPLIT_COLUMN, Columns
 from qacg_models.data.sentences import normalized, split_sentences
 from qacg_models.data.tables import read_table
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_predictor import AspectPredictor
+from qacg_models.inference.predictor import Predictor, as_predictions
 from qacg_models.suggestion.proposals import Proposal
 from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.plain_text import escape_formula
@@ -140,7 +142,7 @@ def noun_rows(
 
 
 def most_uncertain(
-    ask: AspectPredictor,
+    predictor: Predictor,
     sentences: Sequence[str],
     count: int,
     exclude: Collection[Pair] = (),
@@ -152,7 +154,7 @@ def most_uncertain(
     This is uncertainty sampling (Lewis and Gale, 1994).
 
     Args:
-        ask: the model; rows are chosen among all its aspects.
+        predictor: the model; rows are chosen among all its aspects.
         sentences: the candidates.
         count: maximum number of rows.
         exclude: pairs of normalised sentence and aspect to leave out.
@@ -162,16 +164,17 @@ def most_uncertain(
     Raises:
         InputError: the model has targets, for which a sheet has no column.
     """
-    if ask.targets:
+    if predictor.targets:
         raise InputError(
             "with: expected a model whose contexts are aspects only, got a model with targets. Omit --with."
         )
-    questions = ask.questions()
     found: list[tuple[float, int, SheetRow]] = []
     for start in range(0, len(sentences), WINDOW):
         part = sentences[start : start + WINDOW]
-        rows = [row for text in part for row in questions.rows(text) if (normalized(text), row.aspect) not in exclude]
-        for answer in ask.predict_rows(rows, batch_size):
+        pairs = [(text, aspect) for text in part for aspect in predictor.aspects]
+        rows = [(text, aspect) for text, aspect in pairs if (normalized(text), aspect) not in exclude]
+        frame = pd.DataFrame(rows, columns=["text", "aspect"])
+        for answer in as_predictions(predictor.predict(frame, batch_size=batch_size), predictor.labels):
             sure = answer.probabilities[answer.label]
             found.append((sure, len(found), SheetRow(answer.text, answer.aspect, f"{answer.label}? {sure:.2f}")))
         found = sorted(found, key=lambda one: one[:2])[:count] if len(found) > 4 * count else found

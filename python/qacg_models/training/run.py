@@ -142,11 +142,7 @@ def train_seeds(
     output, say = Path(output), main_only(say)
     _print_warnings(dataset, say)
     with lock_output(output, say):
-        if output.is_file() or (not (overwrite or resume) and output.is_dir() and any(output.iterdir())):
-            raise InputError(
-                f"{output}: expected a new folder, got files of an earlier run. Continue that run with --resume, or"
-                " replace it with --overwrite."
-            )
+        run_on_main(lambda: _check_seeds_folder(output, overwrite or resume))
         records = []
         for chosen in every:
             folder, logs = output / f"seed-{chosen.seed}", options.tensorboard
@@ -166,6 +162,14 @@ def train_seeds(
 
         run_on_main(write)
     return records
+
+
+def _check_seeds_folder(output: Path, continues: bool) -> None:
+    if output.is_file() or (not continues and output.is_dir() and any(output.iterdir())):
+        raise InputError(
+            f"{output}: expected a new folder, got files of an earlier run. Continue that run with --resume, or replace"
+            " it with --overwrite."
+        )
 
 
 def summarize(records: Sequence[TrainingRecord]) -> dict:

@@ -6,7 +6,6 @@ and it contains all that a resumed run reads.
 | path | content |
 |---|---|
 | `choices.json` | number of processes, options without the time limit, data digests; must not change on resuming |
-| `features-SPLIT.arrow` | encoded rows |
 | `best/` | weights of the best evaluation so far; becomes the model when training has ended |
 | `checkpoint-STEP/` | state of the Trainer, `run_state.json`, `best/`, and the average of the weights if steady |
 | `done` | marks `best/` as the complete model |

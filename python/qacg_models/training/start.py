@@ -438,7 +438,7 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
             the context projection "hidden".
         tokenizer: tokenizer of the checkpoint.
     """
-    from qacg_models.modules.context_encoder import ContextBertEncoder
+    from qacg_models.modules.encoder import ContextBertEncoder
 
     bert, config = model.bert, model.config
     names = tokenizer(

@@ -12,8 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-# Without limits, reading a device or a damaged file that has no end would use up the memory.
-MOST_LINE_BYTES = 16 << 20  # bytes of a line
+# Without a limit, reading a device or a damaged file that has no end would use up the memory.
 MOST_FILE_BYTES = 256 << 20  # bytes of a file that is read at once
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -23,11 +22,6 @@ _DECODER = json.JSONDecoder()
 # Spreadsheets skip white space before the sign. Chinese, Japanese and Korean ones accept full-width signs too. A tab or
 # carriage return can move the rest of the cell into a cell of its own.
 _FORMULA = re.compile(r"'*(?:[\t\r]|[\s\0]*[=+\-@＝＋－＠])")
-
-
-def mebibytes(size: int) -> str:
-    """Returns a number of bytes, rounded down to MiB, for messages: "16 MiB"."""
-    return f"{size >> 20} MiB"
 
 
 def read_text(path: Path) -> str:
@@ -40,7 +34,7 @@ def read_text(path: Path) -> str:
     with path.open("rb") as handle:
         content = handle.read(MOST_FILE_BYTES + 1)
     if len(content) > MOST_FILE_BYTES:
-        raise OSError(errno.EFBIG, f"expected at most {mebibytes(MOST_FILE_BYTES)}, got a larger file", str(path))
+        raise OSError(errno.EFBIG, f"expected at most {MOST_FILE_BYTES >> 20} MiB, got a larger file", str(path))
     return content.decode("utf-8")
 
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from qacg_models.cli.flags import add_confidence_flag, add_set_flag, add_table_flags, given_data_options
+from qacg_models.cli.flags import add_set_flag, add_table_flags, given_data_options
 from qacg_models.errors import InputError
 
 USES_MODELS = True
@@ -33,14 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the page; an earlier page is replaced (default: %(default)s)",
     )
-    add_confidence_flag(parser)
     add_set_flag(parser, "an option for reading --data that has no flag, such as wide=false")
     add_table_flags(parser, of_model=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the model on the rows, writes the page, and prints its path; returns 0."""
-    from qacg_models.inference.aspect_queries import Questions
+    from qacg_models.inference.predictor import examples_of
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.reporting.analysis import write_analysis
     from qacg_models.utils.outputs import check_writable
@@ -49,8 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_writable("output", arguments.output)
     trained = load_trained(arguments.model)
     if arguments.data is None:
-        questions = Questions.of(trained.task, trained.record.targets, arguments.aspects, arguments.targets)
-        rows = [row for text in dict.fromkeys(arguments.text) for row in questions.rows(text)]
+        rows = examples_of(trained, [*dict.fromkeys(arguments.text)], arguments.aspects, arguments.targets)
     else:
         rows = _rows(arguments, trained)
     path = write_analysis(
@@ -58,7 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
         rows,
         arguments.output,
         title="Attention maps and token scores",
-        min_confidence=arguments.min_confidence,
     )
     print(f"page in {path} (open it in a browser), with the numbers of its tables in tables.json")
     return 0

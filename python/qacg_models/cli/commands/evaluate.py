@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.data import describe_examples, evaluation_warnings
     from qacg_models.data.example import distinct
     from qacg_models.inference.trained_model import probabilities_of
-    from qacg_models.inference.truncation import TruncationCount
+    from qacg_models.inference.truncation import describe_truncation
     from qacg_models.metrics import intervals
     from qacg_models.reporting.evaluation import Breakdown, Confidence, Evaluation, begin_page, write_page
     from qacg_models.reporting.tables import (
@@ -94,9 +94,11 @@ def run(arguments: argparse.Namespace) -> int:
     judge = trained.judge(rows, logits)
     model, metrics = row_title(trained.record, split) + (", int8" if trained.int8 else ""), judge(None)
     bounds = {model: intervals(judge, [row.sentence for row in rows], repeats=SAMPLES)}
-    truncation = TruncationCount(trained)
-    truncation.add_rows(rows)
-    cut = truncation.describe("train with a larger --max-length, or split the texts")
+    contexts: dict[str, list[str]] = {}
+    for sentence, context in distinct(rows, "sentence", "context"):
+        contexts.setdefault(sentence, []).append(context)
+    advice = "train with a larger --max-length, or split the texts"
+    truncated, cut = describe_truncation(trained, contexts.items(), advice)
     warnings = evaluation_warnings(split, rows, trained.task)
     stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
     notes = [f"from, to: 95 % confidence interval from {SAMPLES:,} bootstrap samples of sentences"]
@@ -117,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         "calibration": evaluation.confidence.to_json(),
         "split": split,
         "rows": len(rows),
-        "truncated_texts": truncation.cut,
+        "truncated_texts": truncated,
         "training_texts": None if trained_on is None else asdict(trained_on),
         "selected_on": trained.record.selected.split,
         "stored": stored,

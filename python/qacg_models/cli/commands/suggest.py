@@ -14,7 +14,7 @@ from qacg_models.utils.cells import clipped, counted
 
 if TYPE_CHECKING:
     from qacg_models.data.columns import Columns
-    from qacg_models.inference.aspect_predictor import AspectPredictor
+    from qacg_models.inference.predictor import Predictor
     from qacg_models.suggestion.proposals import Proposal
     from qacg_models.suggestion.sheet import SheetRow
 
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Proposes aspects, or loads the model of --with, and writes the sheet; returns 0."""
     from qacg_models.data.columns import Columns
     from qacg_models.data.example import RowProblems
-    from qacg_models.data.requests import format_of, read_requests
+    from qacg_models.data.tables import read_texts
     from qacg_models.suggestion.sheet import check_columns, distinct, read_sheet, write_sheet
 
     _check(arguments)
@@ -88,14 +88,14 @@ def run(arguments: argparse.Namespace) -> int:
     columns = Columns(text=arguments.text_column) if model is None else _columns_of(model)
     check_columns(columns)
     labelled = [] if arguments.labelled is None else read_sheet(arguments.labelled, columns)
-    data_format, skipped = format_of(arguments.input, arguments.input_format), RowProblems(arguments.input)
-    requests = read_requests(arguments.input, data_format, reading, skipped=skipped if arguments.skip_empty else None)
-    texts = distinct((one.text for one in requests if not one.skipped), arguments.by == "sentence")
+    skipped = RowProblems(arguments.input)
+    table = read_texts(arguments.input, reading, arguments.input_format, skipped if arguments.skip_empty else None)
+    texts = distinct((text for text in table[reading.text] if text), arguments.by == "sentence")
     if skipped.total:
         _say(f"skipped {counted(skipped.total, 'row')} ({skipped.summary()})")
     _say(counted(len(texts), f"distinct {arguments.by}"))
     if model is None:
-        asked: AspectPredictor | list[Proposal] = _proposals(arguments, texts)
+        asked: Predictor | list[Proposal] = _proposals(arguments, texts)
     else:
         asked = model
     rows = _new_rows(arguments, texts, labelled, asked)
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _new_rows(
-    arguments: argparse.Namespace, texts: list[str], labelled: list[SheetRow], asked: AspectPredictor | list[Proposal]
+    arguments: argparse.Namespace, texts: list[str], labelled: list[SheetRow], asked: Predictor | list[Proposal]
 ) -> list[SheetRow]:
     """Returns the new rows to label, evaluation rows first; training rows have no text of an evaluation row."""
     from qacg_models.data.sentences import normalized
@@ -183,17 +183,17 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
     return proposals
 
 
-def _load(arguments: argparse.Namespace) -> AspectPredictor:
+def _load(arguments: argparse.Namespace) -> Predictor:
     from qacg_models.utils.quiet import load_libraries
 
     load_libraries()
-    from qacg_models.inference.aspect_predictor import AspectPredictor
+    from qacg_models.inference.predictor import Predictor
     from qacg_models.utils.devices import local_device
 
-    return AspectPredictor.from_pretrained(arguments.model, device=local_device())
+    return Predictor.from_pretrained(arguments.model, device=local_device())
 
 
-def _columns_of(model: AspectPredictor) -> Columns:
+def _columns_of(model: Predictor) -> Columns:
     """Returns the columns of the sheet, named as in the training data of the model.
 
     Raises:

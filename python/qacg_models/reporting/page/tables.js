@@ -1,4 +1,4 @@
-// Tables as text: the rules of `qacg predict` for reading a CSV (data/tables.py, csv_tables.py) and for writing one
+// Tables as text: the rules of `qacg predict` for reading a CSV (data/tables.py) and for writing one
 // (inference/prediction_format.py).
 
 const DELIMITERS = [",", ";", "\t", "|"];

@@ -1,11 +1,10 @@
-"""Layers that BERT shares with the models built on it.
+"""What is before and after the layers of an encoder: embeddings, dropout and poolers.
 
 Parameters have the names of BERT checkpoints.
 """
 
 import torch
 from torch import Tensor, nn
-from transformers.activations import ACT2FN
 
 from qacg_models.modules.packing import Packing
 
@@ -75,67 +74,6 @@ class BertEmbeddings(nn.Module):
             token_type_ids = torch.zeros(words.shape[:-1], dtype=torch.long, device=words.device)
         embedded = words + self.token_type_embeddings(token_type_ids)
         return self.dropout(self.LayerNorm(embedded + self.position_embeddings(position_ids)))
-
-
-class BertResidualOutput(nn.Module):
-    """LayerNorm(residual + dropout(dense(x))).
-
-    Both the attention block and the feed-forward block end with it.
-    """
-
-    def __init__(self, config, input_size: int):
-        super().__init__()
-        self.dense = nn.Linear(input_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
-
-    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
-        """Maps x (..., input_size) and residual (..., hidden_size) to (..., hidden_size)."""
-        return self.LayerNorm(residual + self.dropout(self.dense(x)))
-
-
-class AttentionBlock(nn.Module):
-    """Self-attention with residual and LayerNorm.
-
-    The attribute names `self` and `output` are those of checkpoints.
-    """
-
-    def __init__(self, config, self_attention: nn.Module):
-        super().__init__()
-        self.self = self_attention
-        self.output = BertResidualOutput(config, config.hidden_size)
-
-    def forward(self, hidden_states: Tensor, mask: Packing | Tensor | None, first_only: bool, **options):
-        """Runs self-attention, then the dense layer, the residual connection and LayerNorm.
-
-        Args:
-            hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: the packing; or (B, 1, 1, L) booleans, True for tokens; or None for no padding.
-            first_only: after the attention, compute only the first token of each sequence; requires a packed batch.
-            **options: further arguments of the self-attention.
-
-        Returns:
-            A tuple: hidden states in the shape of the input, or (B, hidden) with first_only; then the other outputs of
-            the self-attention.
-        """
-        attended, *others = self.self(hidden_states, mask, **options)
-        if first_only:
-            assert isinstance(mask, Packing), "first_only requires a packed batch"
-            attended, hidden_states = mask.first(attended), mask.first(hidden_states)
-        return self.output(attended, hidden_states), *others
-
-
-class BertIntermediate(nn.Module):
-    """activation(dense(x)): the first layer of the feed-forward block."""
-
-    def __init__(self, config):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.activation = ACT2FN[config.hidden_act]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps (..., hidden_size) to (..., intermediate_size)."""
-        return self.activation(self.dense(x))
 
 
 class ClsPooler(nn.Module):
