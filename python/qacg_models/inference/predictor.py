@@ -24,7 +24,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference.int8 import in_int8
 from qacg_models.inference.pieces import BY, combine, pieces
 from qacg_models.inference.trained_model import TrainedModel, load_trained, predict_logits, probabilities_of
-from qacg_models.modules.context_fold import fold_context, has_context_layers
+from qacg_models.modules.context import fold_context, has_context_layers
 from qacg_models.utils.devices import cpu_threads
 
 CERTAIN, UNCERTAIN = "certain", "uncertain"
