@@ -18,7 +18,7 @@ from qacg_models.data import Example
 from qacg_models.data.tokenization import check_text, encode_examples
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import probabilities_of
-from qacg_models.models.model_card import ASPECT_SENTIMENT
+from qacg_models.models.base import ASPECT_SENTIMENT
 
 # Entries of a batch that are arguments of the model. `_forward` copies the other entries to its output, because
 # the pipeline and `postprocess` read them.

@@ -6,7 +6,7 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_card import write_card
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.models.model_card import ASPECT_SENTIMENT
+from qacg_models.models.base import ASPECT_SENTIMENT
 from qacg_models.runs.calibration import UNCALIBRATED, write_calibration
 from qacg_models.runs.record import RECORD_NAME, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file

@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers.modeling_outputs import BaseModelOutput
 
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
+from qacg_models.models.base import CardWriting
 from qacg_models.models.config import CheckedConfig, check_dtypes
-from qacg_models.models.model_card import CardWriting
 from qacg_models.modules.batch import check_embeds, check_ids, check_position_ids, key_mask
 from qacg_models.utils.field_checks import MOST, check_size
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from qacg_models.checkpoints.files import Source
+    from qacg_models.models.base import EncoderPreTrainedModel
     from qacg_models.models.config import EncoderConfig
-    from qacg_models.models.pretrained import EncoderPreTrainedModel
 
 # Maximum number of sentences from which a vocabulary is learned; more sentences change only tokens of the rarest words.
 MAX_SENTENCES = 500_000

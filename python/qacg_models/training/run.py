@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import numpy as np
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_models.models.pretrained import EncoderPreTrainedModel
+    from qacg_models.models.base import EncoderPreTrainedModel
     from qacg_models.training.trainer import AspectTrainer
 
 
