@@ -389,7 +389,7 @@ def test_query_attention_bad_config_raises(error, given):
         "ValueError: input_ids, inputs_embeds: expected exactly one, got both": {
             "inputs_embeds": torch.zeros(2, 8, 12)
         },
-        "TypeError: input_ids: expected a torch.Tensor, got NoneType": {"input_ids": None},
+        "ValueError: input_ids, inputs_embeds: expected exactly one, got neither": {"input_ids": None},
         "ValueError: inputs_embeds: expected shape (B, L, hidden_size = 12), got shape (2, 8, 11)": {
             "input_ids": None,
             "inputs_embeds": torch.zeros(2, 8, 11),
