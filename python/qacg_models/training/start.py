@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from qacg_kernels.attention_layers import ContextAttention
     from qacg_models.checkpoints.files import Source
+    from qacg_models.models.base import EncoderPreTrainedModel
     from qacg_models.models.context_bert import ContextBertForSequenceClassification
-    from qacg_models.models.pretrained import EncoderPreTrainedModel
 
 Say = Callable[[str], None]
 
