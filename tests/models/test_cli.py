@@ -1,18 +1,22 @@
 """The commands of qacg: output, exit status, errors, and the run file."""
 
+import argparse
 import dataclasses
 import io
 import json
+import re
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import qacg_models
 import torch
 from commands import fails
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli import main
-from qacg_models.cli.program import COMMANDS
+from qacg_models.cli.program import COMMANDS, _parser
 from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.errors import ModelFolderError
 from qacg_models.inference.trained_model import load_trained
@@ -216,7 +220,7 @@ def test_evaluate_of_other_data_prints_a_notice(model, small_data, capsys):
     assert main(["evaluate", str(model), "--data", str(small_data), "--split", "train"]) == 0
     out = capsys.readouterr().out
     assert f"the model was trained on rows of {small_data / 'train.tsv'}, so the metrics are optimistic\n" in out
-    assert " were in the training data\n" in out and out.count("optimistic") == 1
+    assert out.count("optimistic") == 1
 
 
 def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
@@ -294,6 +298,16 @@ def test_help_fits_one_screen(command, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     assert len(capsys.readouterr().out.splitlines()) <= 60
+
+
+def test_messages_name_existing_flags():
+    (commands,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    known = {
+        flag for parser in commands.choices.values() for action in parser._actions for flag in action.option_strings
+    }
+    known |= {"--version", "--nproc-per-node", "--cpus"}  # the last ones are of torchrun and docker
+    sources = [path.read_text(encoding="utf-8") for path in Path(qacg_models.__file__).parent.rglob("*.py")]
+    assert {flag for text in sources for flag in re.findall(r"(?<![-\w])--[a-z][a-z0-9-]+", text)} <= known
 
 
 def test_evaluate_fused_equals_eager(model, small_data, capsys):

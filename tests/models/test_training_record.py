@@ -1,7 +1,6 @@
-"""The record of a training, invalid records, and the texts of the training data that `qacg evaluate` recognises."""
+"""The record of a training, and one line with file and field for every invalid record."""
 
 import copy
-import csv
 import json
 import math
 from dataclasses import fields, replace
@@ -14,19 +13,8 @@ from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.reporting.tables import stored_split
-from qacg_models.runs import record as record_module
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.record import (
-    RECORD_NAME,
-    TEXTS_NAME,
-    SplitFile,
-    TrainingRecord,
-    TrainingTexts,
-    count_training_texts,
-    read_record,
-    write_record,
-    write_training_texts,
-)
+from qacg_models.runs.record import RECORD_NAME, SplitFile, TrainingRecord, read_record, write_record
 from untrained import OWN, record_of
 
 RECORD = record_of(OWN, [""], TrainingOptions().resolved())
@@ -204,56 +192,3 @@ def test_stored_split_is_the_evaluated_one(rows, split, count, expected, tmp_pat
     path = tmp_path / "reviews.csv"
     path.write_text("text")
     assert stored_split(stored_record(path, rows), [path], split, count) == expected
-
-
-TEXTS = [f"text {number}" for number in range(100)]
-
-
-def test_training_texts_differing_in_form_are_recognised(tmp_path):
-    write_training_texts(tmp_path, ["The soup was  fine", "b"])
-    found = count_training_texts(tmp_path, ["the soup was fine", "the soup", "c"])
-    assert found == TrainingTexts(found=1, examined=3, evaluated=3)
-    assert found.describe() == "1 of 3 texts was in the training data; the metrics on them are optimistic"
-
-
-def test_training_texts_above_the_limit_examine_a_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(record_module, "MOST_TEXTS", 40)
-    write_training_texts(tmp_path, TEXTS)
-    assert (tmp_path / TEXTS_NAME).stat().st_size == 40 * 8
-    same = count_training_texts(tmp_path, TEXTS).describe()
-    assert same.startswith("40 of 40 texts (a sample of the 100 evaluated texts) were in the training data")
-    assert count_training_texts(tmp_path, [f"new {text}" for text in TEXTS]).found == 0
-
-
-@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: b""])
-def test_training_texts_damaged_file_raises(tmp_path, damage):
-    write_training_texts(tmp_path, TEXTS)
-    path = tmp_path / TEXTS_NAME
-    path.write_bytes(damage(path.read_bytes()))
-    with raises("ModelFolderError: train_texts.bin: is damaged; delete it"):
-        count_training_texts(tmp_path, TEXTS)
-
-
-def test_evaluate_recognises_training_texts(small_data, tmp_path, capsys):
-    model = tmp_path / "model"
-    sizes = ["--layers", "1", "--hidden", "16", "--heads", "2", "--max-steps", "1", "--from", "scratch"]
-    assert main(["train", "--data", str(small_data), "--output", str(model), *sizes]) == 0
-    with (small_data / "train.tsv").open(newline="") as handle:
-        rows = list(csv.reader(handle, delimiter="\t"))
-    changed = tmp_path / "other.tsv"
-    with changed.open("w", newline="") as handle:
-        csv.writer(handle, delimiter="\t").writerows(rows[:-12])
-    capsys.readouterr()
-    evaluate = ["evaluate", str(model), "--bootstrap", "0", "--data"]
-    assert main([*evaluate, str(changed)]) == 0
-    assert " texts were in the training data; the metrics on them are optimistic" in capsys.readouterr().out
-    assert main([*evaluate, str(small_data)]) == 0
-    assert "\n0 of " in capsys.readouterr().out
-    assert main([*evaluate, str(small_data), "--json"]) == 0
-    counts = json.loads(capsys.readouterr().out)["training_texts"]
-    assert counts["found"] == 0 and counts["examined"] == counts["evaluated"] > 0
-    (model / TEXTS_NAME).unlink()
-    assert main([*evaluate, str(small_data)]) == 0
-    assert "in the training data" not in capsys.readouterr().out
-    assert main([*evaluate, str(small_data), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["training_texts"] is None

@@ -3,6 +3,6 @@
 | question | module |
 |---|---|
 | options of training, with limits, help texts and recipes (the defaults of options not given) | `options.py` |
-| `training.json`, `run.yaml` and `train_texts.bin` of a model folder | `record.py` |
+| `training.json` and `run.yaml` of a model folder | `record.py` |
 | `calibration.json`, the temperatures of the probabilities | `calibration.py` |
 """

@@ -4,30 +4,23 @@
 |---|---|
 | `training.json` | the record of the training: options, data, metrics |
 | `run.yaml` | all options of the run, which `--config` reads |
-| `train_texts.bin` | hashes of the training texts, to recognise these texts in an evaluation |
-
-`qacg train` writes all of them. A model that is saved or uploaded from Python has no `train_texts.bin`, because whoever
-has it can test whether a given text was in the training data.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from qacg_models.data.data_warnings import DataWarning
-from qacg_models.data.example import text_digest
 from qacg_models.data.options import DataOptions
-from qacg_models.data.sentences import normalized
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.metrics import METRIC_CLASSES, Metrics
 from qacg_models.runs.options import REMOVED, TrainingOptions, describe_default
-from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes
-from qacg_models.utils.cells import counted
+from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.field_checks import MOST, limit
 from qacg_models.utils.json_fields import convert_json, read_model_file
 from qacg_models.utils.option_fields import format_value
@@ -36,10 +29,6 @@ from qacg_models.utils.plain_text import lone_surrogate, read_text
 RECORD_NAME = "training.json"
 RECORD_FORMAT = 1
 RUN_NAME = "run.yaml"
-TEXTS_NAME = "train_texts.bin"
-MOST_TEXTS = 100_000  # stored hashes, 800 kB; of more texts, those with the smallest hashes are stored
-_HASH_BYTES = 8
-
 _REMOVED_FIELDS = ("collapsed_steps", "padding", "parts")  # which records of earlier versions have
 # Why a training ended: all steps were taken, the selection metric stopped improving, or the time limit was reached.
 ENDS = ("steps", "patience", "minutes")
@@ -332,75 +321,3 @@ def _typed(source: Path | str, name: str, value: object, kind: type) -> object:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise InputError(f"{source}: {name}: expected a value of type {kind.__name__}, got {value!r}.")
     return value
-
-
-@dataclass(frozen=True)
-class TrainingTexts:
-    """Numbers of distinct texts of an evaluation.
-
-    Attributes:
-        found: texts that were in the training data, among the examined ones.
-        examined: texts that were looked up.
-        evaluated: all texts.
-    """
-
-    found: int
-    examined: int
-    evaluated: int
-
-    def describe(self, consequence: bool = True) -> str:
-        """Returns a line with the number of texts that were in the training data.
-
-        Args:
-            consequence: whether the line also states that the metrics on such texts are optimistic.
-        """
-        sample = "" if self.examined == self.evaluated else f" (a sample of the {self.evaluated:,} evaluated texts)"
-        were = "was" if 1 in (self.found, self.examined) else "were"
-        ending = "; the metrics on them are optimistic" if consequence and self.found else ""
-        return f"{self.found:,} of {counted(self.examined, 'text')}{sample} {were} in the training data{ending}"
-
-
-def write_training_texts(folder: Path, texts: Iterable[str]) -> None:
-    """Writes the sorted hashes of texts; capitals and repeated spaces do not count.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    with atomic_write_bytes(folder / TEXTS_NAME) as handle:
-        handle.write(b"".join(sorted(_hashes(texts))[:MOST_TEXTS]))
-
-
-def count_training_texts(folder: Path, texts: Iterable[str]) -> TrainingTexts | None:
-    """Counts the evaluated texts that were in the training data.
-
-    If not all training texts are stored, only texts with hashes up to the largest stored hash are examined.
-
-    Args:
-        folder: the model folder.
-        texts: the evaluated texts.
-
-    Returns:
-        The counts; None if the folder has no train_texts.bin, or no text can be examined.
-
-    Raises:
-        ModelFolderError: the file cannot be read, or is damaged.
-    """
-    path = folder / TEXTS_NAME
-    if not path.is_file():
-        return None
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ModelFolderError(f"{path}: cannot be read ({error.strerror or error})") from None
-    stored = [content[start : start + _HASH_BYTES] for start in range(0, len(content), _HASH_BYTES)]
-    if not stored or len(content) % _HASH_BYTES:
-        raise ModelFolderError(f"{path}: is damaged; delete it, or train the model again")
-    asked = _hashes(texts)
-    examined = asked if len(stored) < MOST_TEXTS else {one for one in asked if one <= stored[-1]}
-    if not examined:
-        return None
-    return TrainingTexts(len(examined & set(stored)), len(examined), len(asked))
-
-
-def _hashes(texts: Iterable[str]) -> set[bytes]:
-    return {text_digest(normalized(text))[:_HASH_BYTES] for text in texts}

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.data import Dataset, file_digests, label_shares
-from qacg_models.data.example import distinct
 from qacg_models.errors import InputError
 from qacg_models.inference.saving import declare_task
 from qacg_models.inference.trained_card import write_card
@@ -32,7 +31,6 @@ from qacg_models.runs.record import (
     TrainingRecord,
     write_record,
     write_run_file,
-    write_training_texts,
 )
 from qacg_models.training.choose_temperatures import SPLIT, calibrate
 from qacg_models.training.rows import encode_splits
@@ -386,7 +384,6 @@ def _write_model(
         tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(model)
         write_run_file(model / RUN_NAME, run.dataset.sources, run.dataset.options, run.options, [run.options.seed])
-    write_training_texts(model, (text for (text,) in distinct(run.dataset.splits["train"], "sentence")))
     made_with = made_with | {"machine": made_with["machine"] | {"attention": attention_backends()}}
     write_record(model / RECORD_NAME, _record(run, trainer, seconds, made_with))
 

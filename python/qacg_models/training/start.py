@@ -414,7 +414,7 @@ def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_context
     if options.frozen_layers > most:
         raise InputError(
             f"frozen_layers: expected at most {most}, {counted}, got {options.frozen_layers}.{note} Set a smaller"
-            " --frozen-layers."
+            " frozen_layers."
         )
     for part in (model.base_model.embeddings, *layers[: options.frozen_layers]):
         part.requires_grad_(False)

@@ -75,20 +75,17 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.metrics import intervals
     from qacg_models.reporting.evaluation import Breakdown, Confidence, Evaluation, begin_page, write_page
     from qacg_models.reporting.tables import (
-        OPTIMISTIC,
         baselines,
         compare_with_stored,
         row_title,
         selection_note,
     )
-    from qacg_models.runs.record import count_training_texts
 
     _check(arguments)
     check_machine_flags(arguments)
     page = None if arguments.report is None else begin_page(arguments.report)
     trained = _load_model(arguments)
     rows, split, paths, left_out = _load_rows(arguments, trained)
-    trained_on = count_training_texts(arguments.model, (text for (text,) in distinct(rows, "sentence")))
     print_machine_line(trained, arguments.batch_size)
     logits = trained.logits(rows, arguments.batch_size)
     judge = trained.judge(rows, logits)
@@ -103,7 +100,6 @@ def run(arguments: argparse.Namespace) -> int:
     stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
     notes = [f"from, to: 95 % confidence interval from {SAMPLES:,} bootstrap samples of sentences"]
     notes += [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
-    notes += [] if trained_on is None else [trained_on.describe(consequence=OPTIMISTIC not in stored)]
     notes += [] if cut is None else [cut]
     evaluation = Evaluation(
         described=describe_examples(split, rows, trained.task),
@@ -120,7 +116,6 @@ def run(arguments: argparse.Namespace) -> int:
         "split": split,
         "rows": len(rows),
         "truncated_texts": truncated,
-        "training_texts": None if trained_on is None else asdict(trained_on),
         "selected_on": trained.record.selected.split,
         "stored": stored,
         "warnings": [asdict(one) for one in warnings],
