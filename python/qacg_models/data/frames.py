@@ -160,20 +160,6 @@ def check_empty(
     return [row for row in range(count) if row not in empty]
 
 
-def data_frame(columns: Mapping[str, Sequence], places: Sequence[int], source: Any) -> DataFrame:
-    """Returns a DataFrame with the given columns, and with row labels from the index of `source`.
-
-    Args:
-        columns: values by column name; all columns have the same length.
-        places: for each row, the position of its label in the index of `source`.
-        source: a DataFrame or Series; for other values, the labels are the positions.
-    """
-    import pandas as pd
-
-    has_index = isinstance(source, pd.DataFrame | pd.Series)
-    return pd.DataFrame(dict(columns), index=source.index.take(places) if has_index else pd.Index(places))
-
-
 def text_table(columns: Mapping[str, Sequence[str]], lines: Sequence[int]) -> DataFrame:
     """Returns a table of texts, with empty texts instead of blank ones, and line numbers as the index `line`."""
     import pandas as pd
