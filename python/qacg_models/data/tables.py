@@ -261,9 +261,10 @@ class _CsvRecords:
 
         found, mark = [], self.delimiter
         has_space = f"{mark} " in mark.join(self._record(self.top)) if width else False
-        for place in np.flatnonzero(self.ends > self.starts).tolist():
+        places = np.flatnonzero(self.ends > self.starts)
+        for place, cells in zip(places.tolist(), self.cells.iloc[places].to_numpy().tolist()):
             # The record as in the file, but without the quotation marks around fields.
-            lines = [line for line in mark.join(self._record(place)).split("\n") if line.strip()]
+            lines = [line for line in mark.join(cells[: self.widths[place]]).split("\n") if line.strip()]
             is_row = place > self.top
             marks = width - 1 if is_row else lines[0].count(mark) if lines else 0
             # A comma or semicolon before a space belongs to a text, unless the header has spaces there.
