@@ -90,9 +90,10 @@ def read_requests(
         raise DataError(path, None, "has no texts")
     names = columns.names()
     without_empty_cells(table, Source(path), columns, skipped)
-    whole = (table[names] != "").all(axis=1).tolist()
     more = [name for name in table.columns if name not in names] if others and data_format in WITH_COLUMNS else []
-    for line, row, is_whole in zip(table.index.tolist(), table.to_dict("records"), whole):
+    for line, *cells in table.itertuples(name=None):
+        row = dict(zip(table.columns, cells))
+        is_whole = all([row[name] for name in names])
         own = (None if name is None else row[name] for name in (columns.id, columns.target, columns.aspect))
         yield Request(line, row[columns.text], *own, {name: row[name] for name in more} or None, not is_whole)
 
