@@ -433,7 +433,7 @@ def _excel_text(cell: object) -> str:
     if not isinstance(cell, str) or "_x" not in cell:
         return _plain_text(cell)
     text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), cell)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # joins surrogate pairs
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs
 
 
 def _filled_width(cells: list[object]) -> int:
