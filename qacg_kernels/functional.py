@@ -11,10 +11,9 @@ from qacg_kernels.backends import dispatch
 from qacg_kernels.backends.dispatch import Explanation
 from qacg_kernels.call import equations
 from qacg_kernels.call.dropout import draw_dropout_seed, unchecked_keep_mask
-from qacg_kernels.call.equations import Position
+from qacg_kernels.call.equations import Position, QuasiBias
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, row_dtype
-from qacg_kernels.call.quasi_bias import QuasiBias
 from qacg_kernels.call.validation import dense_problem, dense_tensor, packed_problem, probability
 from qacg_kernels.operators import autograd, self_check
 from qacg_kernels.utils.torch_internals import functorch_active, has_values, values_readable

@@ -1,21 +1,22 @@
 """Reports on this installation and machine: `python -m qacg_kernels.info [--json]`.
 
-The report is for bug reports and benchmark records. `collect` does not raise: if a fact cannot be determined, its field
-has the text of the error.
+The report is for bug reports and benchmark records. If the processor's name or the GPUs cannot be determined, their
+fields have the text of the error.
 """
 
 import argparse
 import json
 import os
 import platform
+import re
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
 from qacg_kernels import __version__, available_backends, explain
 from qacg_kernels.backends import cpu, dispatch
-from qacg_kernels.utils.cpu_info import model as _cpu_model
 
 
 def collect() -> dict[str, object]:
@@ -29,24 +30,24 @@ def collect() -> dict[str, object]:
         '0.1.0'
     """
     return {
-        "package": _probe(_package_version),
+        "package": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "triton": _probe(_triton_version),
-        "os": _probe(platform.platform),
+        "triton": _triton_version(),
+        "os": platform.platform(),
         "cpu": {
             "model": _probe(_cpu_model),
-            "cores": _probe(_usable_cores),
-            "threads": _probe(torch.get_num_threads),
-            "torch_instruction_set": _probe(torch.backends.cpu.get_cpu_capability),
+            "cores": _usable_cores(),
+            "threads": torch.get_num_threads(),
+            "torch_instruction_set": torch.backends.cpu.get_cpu_capability(),
         },
         "cpu_library": {
             "built": not cpu.missing(),
             "reasons": list(cpu.missing()),
-            "instruction_sets": {} if cpu.missing() else _probe(cpu.instruction_sets),
-            "reasons_of_choice": {} if cpu.missing() else _probe(cpu.reasons_of_choice),
+            "instruction_sets": {} if cpu.missing() else cpu.instruction_sets(),
+            "reasons_of_choice": {} if cpu.missing() else cpu.reasons_of_choice(),
         },
-        "backends": _probe(_backends),
+        "backends": _backends(),
         "cuda": _probe(_cuda),
     }
 
@@ -64,7 +65,7 @@ def render(facts: dict[str, object]) -> str:
         f"torch uses {host['torch_instruction_set']}",
         f"cpu library   {_library_line(library)}",
     ]
-    for name, state in _items(facts["backends"], "backends"):
+    for name, state in facts["backends"].items():
         state_text = "available" if state["available"] else "not available: " + "; ".join(state["reasons"])
         state_text += "".join(f"; not on {device}: {'; '.join(why)}" for device, why in state["not_on"].items())
         lines.append(f"backend       {name:<10} {state_text}")
@@ -88,24 +89,12 @@ def _probe(find: Callable[[], object]) -> object:
         return f"unknown ({type(error).__name__}: {error})"
 
 
-def _items(states: object, name: str) -> list[tuple[str, dict]]:
-    if isinstance(states, dict):
-        return list(states.items())
-    return [(name, {"available": False, "reasons": [str(states)], "not_on": {}})]
-
-
 def _library_line(library: dict) -> str:
     if not library["built"]:
         return "not in use: " + "; ".join(library["reasons"])
-    sets = library["instruction_sets"]
-    if isinstance(sets, str):
-        return f"loaded; instruction sets {sets}"
     whys = library["reasons_of_choice"]
-    return "loaded; " + "\n              ".join(f"{dtype} on {name}: {whys[dtype]}" for dtype, name in sets.items())
-
-
-def _package_version() -> str:
-    return __version__
+    uses = (f"{dtype} on {name}: {whys[dtype]}" for dtype, name in library["instruction_sets"].items())
+    return "loaded; " + "\n              ".join(uses)
 
 
 def _triton_version() -> str:
@@ -113,6 +102,21 @@ def _triton_version() -> str:
         return metadata.version("triton")
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def _cpu_model() -> str:
+    table = Path("/proc/cpuinfo")
+    return _of_linux(table.read_text(encoding="utf-8", errors="replace") if table.is_file() else "")
+
+
+def _of_linux(table: str) -> str:
+    # The family and model numbers follow the name, because virtual machines often shorten it. ARM's table has no name.
+    named = re.search(r"^model name\s*:\s*(\S.*)$", table, re.MULTILINE)
+    if not named:
+        return platform.processor() or platform.machine()
+    kind = [re.search(rf"^{name}\s*:\s*(\d+)$", table, re.MULTILINE) for name in ("cpu family", "model")]
+    numbers = f" (family {kind[0][1]}, model {kind[1][1]})" if all(kind) else ""
+    return named[1].strip() + numbers
 
 
 def _usable_cores() -> int:

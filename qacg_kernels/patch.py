@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from qacg_kernels.attention_layers import NAMINGS, ContextAttention, accept_other_naming, layer_sizes
 from qacg_kernels.backends.dispatch import NAMES as BACKEND_NAMES
-from qacg_kernels.call.masks import hides
+from qacg_kernels.call.problem import hides
 from qacg_kernels.call.validation import check_choice, check_flag, finite_number, mask_for_scores, one_context
 from qacg_kernels.nn import FusedQuasiAttention
 
@@ -288,41 +288,15 @@ def _evaluating(module: nn.Module):
 
 # The methods that are allowed, because code that only passes a map on uses them: copies, moves and queries of metadata.
 # Torch's full backward hooks call view_as.
-_MOVES = (
-    "bfloat16",
-    "clone",
-    "contiguous",
-    "cpu",
-    "cuda",
-    "detach",
-    "double",
-    "float",
-    "half",
-    "requires_grad_",
-    "to",
-    "type",
-    "view_as",
-)
-_QUERIES = ("dim", "get_device", "is_floating_point", "numel", "size", "__hash__")
+_METHODS = (
+    "bfloat16", "clone", "contiguous", "cpu", "cuda", "detach", "double", "float", "half", "requires_grad_", "to",
+    "type", "view_as", "dim", "get_device", "is_floating_point", "numel", "size", "__hash__",
+)  # fmt: skip
 _PROPERTIES = (
-    "data",
-    "device",
-    "dtype",
-    "grad_fn",
-    "is_cpu",
-    "is_cuda",
-    "is_leaf",
-    "is_meta",
-    "is_sparse",
-    "layout",
-    "ndim",
-    "output_nr",
-    "requires_grad",
-    "shape",
-)
-_ALLOWED = {getattr(Tensor, name) for name in _MOVES + _QUERIES} | {
-    getattr(Tensor, name).__get__ for name in _PROPERTIES
-}
+    "data", "device", "dtype", "grad_fn", "is_cpu", "is_cuda", "is_leaf", "is_meta", "is_sparse", "layout", "ndim",
+    "output_nr", "requires_grad", "shape",
+)  # fmt: skip
+_ALLOWED = {getattr(Tensor, name) for name in _METHODS} | {getattr(Tensor, name).__get__ for name in _PROPERTIES}
 
 
 class PlaceholderMap(Tensor):

@@ -1,9 +1,8 @@
 """Compares this machine's kernels with the reference: `python -m qacg_kernels.selftest [--device cuda] [--json FILE]`.
 
-Run this command first on a new GPU, and attach its output to bug reports. The calls run in a child process, in which
-a file of the current folder cannot shadow a module of the same name. If a call crashes or hangs, the child process
-ends, and the remaining calls run in a new one. With TRITON_INTERPRET=1 only the Triton kernels run, on the CPU and on
-small sizes.
+Run this command first on a new GPU, and attach its output to bug reports. The calls run in a child process. If a call
+crashes or hangs, the child process ends, and the remaining calls run in a new one. With TRITON_INTERPRET=1 only the
+Triton kernels run, on the CPU and on small sizes.
 """
 
 import argparse
@@ -59,16 +58,6 @@ _INTERPRETED = (
     Case("packed, bias of the scores", heads=1, sequences=(20, 0, 3), head_dim=16, quasi_bias="per_query", **_GATED),
 )
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-
-# The child process is an isolated Python. Its import path is that of this process without the current folder, followed
-# by the folder of this package.
-_CHILD = """
-import faulthandler, importlib, json, sys
-path, name, device, seconds, *others = sys.argv[1:]
-faulthandler.dump_traceback_later(float(seconds), exit=True)
-sys.path[:] = json.loads(path)
-importlib.import_module(name).run(device, seconds, *others)
-"""
 
 
 def calls(device: torch.device) -> list[str]:
@@ -153,12 +142,12 @@ def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]
 def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]]:
     """Starts a child process for the calls in `asked`; yields each result that it prints, as long as it runs."""
     package = Path(__file__).resolve().parent
-    path = [entry for entry in map(os.path.abspath, sys.path) if entry != os.getcwd()]
-    arguments = [json.dumps([*path, str(package.parent)]), f"{package.name}.selftest", device]
-    arguments += [str(_SECONDS_OF_A_CALL), str(end), *asked]
-    with subprocess.Popen(
-        [sys.executable, "-I", "-c", _CHILD, *arguments], stdout=subprocess.PIPE, text=True
-    ) as process:
+    # The child imports nothing from the current folder, whose name on the path is empty.
+    child = f"import sys; sys.path = [p for p in sys.path if p]; from {package.name} import selftest; "
+    child += "selftest.run(*sys.argv[1:])"
+    command = [sys.executable, "-c", child, device, str(_SECONDS_OF_A_CALL), str(end), *asked]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(package.parent), *filter(None, sys.path)])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
         finally:

@@ -3,13 +3,20 @@
 The result is a table with the tile sizes of the Triton kernels. It also has the fastest backend by number of keys, for
 training and for inference. The table is saved after every measurement. The Triton backend and `backend="auto"` read it
 in later processes. Without measured backends `auto` prefers Triton on a GPU.
+
+For each entry of the tile table, `with_fastest_tiles` compiles the candidates in parallel and times the entry's kernel
+alone, in a call of the entry's kind. The length limit of single-tile rows does not change. What is not measured before
+the time limit stays unchanged and is logged.
 """
 
 import argparse
+import contextlib
 import itertools
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,20 +25,246 @@ import torch
 
 from qacg_kernels.backends import dispatch
 from qacg_kernels.backends.triton import tile_tables
-from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, KEYS, LENGTHS, Choice, Table
-from qacg_kernels.backends.triton.tune import GAIN, compile_all, seconds, tuned
+from qacg_kernels.backends.triton.tile_tables import (
+    HEAD_DIMS,
+    KEYS,
+    LENGTHS,
+    Choice,
+    Key,
+    Table,
+    TileEntry,
+    has_wide_waves,
+    is_amd,
+    trial,
+)
 from qacg_kernels.call.gate import GateParameters
-from qacg_kernels.functional import quasi_attention
+from qacg_kernels.call.problem import Problem, Residuals, Saved
+from qacg_kernels.functional import problem_of, quasi_attention
+from qacg_kernels.operators.schema import backward_op, call_backward, call_forward, forward_op
 
+Pairs = list[tuple[Table, TileEntry]]
 _HEADS, _TOKENS = 12, 8192
+_TILED_LENGTH = 2048
+# A candidate or a backend replaces the current one if its time is at most this share of the current one's time, because
+# smaller gains are noise.
+GAIN = 0.97
 
-Measure = Callable[[str, Choice], float]
+# Tiles to measure: (block_m, block_n, num_warps, num_stages), roughly from large to small. With more than 2 stages,
+# loads overlap with the previous tile, except in float32 products by parts (`KernelConfig.by_parts`). An optional fifth
+# number limits the registers per thread, so that one more block fits on a multiprocessor.
+_TILES = {
+    "whole_row_forward": (
+        (128, 128, 8, 1), (64, 128, 4, 1, 168), (64, 128, 4, 1), (64, 128, 8, 1), (32, 128, 4, 1, 128), (32, 128, 4, 1),
+        (32, 128, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1),
+        (32, 64, 8, 1), (16, 64, 4, 1), (16, 64, 8, 1), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1),
+        (16, 16, 8, 1),
+    ),
+    "tiled_forward": (
+        (128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 3), (128, 32, 8, 3), (64, 32, 4, 3), (128, 64, 8, 2),
+        (64, 64, 4, 2), (64, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2), (64, 32, 8, 2), (64, 32, 8, 1), (32, 64, 4, 1),
+        (32, 64, 8, 1), (32, 32, 8, 2), (128, 16, 8, 3), (128, 16, 8, 2), (32, 32, 4, 1), (32, 32, 8, 1),
+        (16, 64, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 32, 16, 1), (16, 16, 8, 1),
+    ),
+    "whole_row_backward": (
+        (64, 128, 8, 1), (32, 128, 8, 2), (32, 128, 8, 1), (16, 128, 8, 2), (16, 128, 8, 1), (64, 64, 4, 1),
+        (64, 64, 8, 1), (32, 64, 4, 2), (32, 64, 4, 1), (32, 64, 8, 1), (16, 64, 4, 1), (16, 64, 8, 1), (32, 32, 4, 1),
+        (32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1), (64, 16, 8, 1), (32, 16, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
+        (16, 16, 16, 1),
+    ),
+    "key_gradients": (
+        (64, 128, 8, 3), (64, 128, 8, 2), (32, 128, 8, 3), (32, 128, 8, 4), (32, 128, 8, 2), (16, 128, 8, 3),
+        (64, 64, 4, 2), (32, 64, 4, 3), (32, 64, 4, 2), (16, 64, 4, 3), (64, 64, 8, 1), (32, 64, 8, 1), (64, 32, 8, 1),
+        (64, 32, 4, 1), (32, 64, 4, 1), (32, 32, 4, 3), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 8, 1), (16, 32, 4, 1),
+        (64, 16, 8, 1), (32, 16, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1),
+    ),
+    "query_gradients": (
+        (128, 64, 8, 3), (128, 64, 8, 2), (128, 32, 8, 3), (128, 32, 8, 4), (128, 32, 8, 2), (64, 64, 4, 3),
+        (64, 32, 4, 3), (64, 32, 4, 2), (64, 64, 8, 1), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 8, 1), (32, 64, 4, 1),
+        (32, 32, 4, 3), (32, 32, 4, 1), (32, 32, 8, 1), (32, 16, 4, 1), (32, 16, 8, 1), (16, 64, 8, 1), (16, 32, 8, 1),
+        (16, 16, 4, 1), (16, 16, 8, 1),
+    ),
+}  # fmt: skip
+# The most accumulator elements per warp for float32 products by parts. Their operands occupy registers too.
+_MOST_ELEMENTS = 1536
+_MOST_STAGES_OF_FLOAT32 = 2
+# The number of accumulators that a kernel has at the same time.
+_ACCUMULATORS = {
+    "whole_row_forward": 1,
+    "tiled_forward": 2,
+    "whole_row_backward": 3,
+    "key_gradients": 3,
+    "query_gradients": 2,
+}
+_MOST_STAGES_OF_AMD = 2  # AMD's loads go through registers, so more stages would only use more shared memory
+
+
+def candidates(key: Key, architecture: str = "sm_90") -> list[TileEntry]:
+    """Tile-table entries to try for a key (kernel, bits, head size, busy), roughly from large to small tiles."""
+    if not is_amd(architecture):
+        return _candidates(key, key[1] == 32)
+    wide = has_wide_waves(architecture)
+    found = [
+        replace(
+            entry,
+            num_warps=entry.num_warps // 2 if wide else entry.num_warps,  # so that the number of lanes is the same
+            num_stages=min(entry.num_stages, _MOST_STAGES_OF_AMD),
+            registers=0,
+        )
+        for entry in _candidates(key, key[1] == 32 and not wide)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _candidates(key: Key, by_parts: bool) -> list[TileEntry]:
+    kernel, bits, head_dim, busy = key
+    tiles = _TILES[kernel]
+    if by_parts:
+        tiles = [t for t in tiles if t[3] <= _MOST_STAGES_OF_FLOAT32 and len(t) == 4]
+        # Accumulators have block_n rows (t[1]) in kernels over key blocks, else block_m rows (t[0]).
+        own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0
+        tiles = [t for t in tiles if _ACCUMULATORS[kernel] * t[own] * head_dim <= _MOST_ELEMENTS * t[2]]
+    return [TileEntry(kernel, bits, head_dim, busy, *tile) for tile in tiles]
+
+
+def with_fastest_tiles(
+    base: Table,
+    keys: Iterable[Key],
+    measure: Callable[[Table, TileEntry], float],
+    is_spent: Callable[[], bool],
+    log: Callable[[str], None],
+    keep: Callable[[Table], None] = lambda table: None,
+    prepare: Callable[[Pairs], None] = lambda pairs: None,
+) -> Table:
+    """Returns a table with the fastest entry for each key.
+
+    Args:
+        base: the table to start from.
+        keys: keys of the entries to measure: (kernel, bits, head size, busy).
+        measure: returns the seconds that an entry's kernel takes with a table; raises an exception if the kernel does
+            not compile or run, such as Triton's PTXASError, CompilationError or OutOfResources.
+        is_spent: returns whether the time limit is reached.
+        log: called with a line of text for each key.
+        keep: called with the table so far, after each key for which at least one configuration ran.
+        prepare: called with all (table, entry) pairs of a key before they are measured.
+    """
+    table = base
+    for key in keys:
+        kernel, bits, head_dim, busy = key
+        name = f"{kernel}, {bits} bits, D = {head_dim}{', busy' if busy else ''}"
+        if is_spent():
+            log(f"{name}: unchanged, the time limit is reached")
+            continue
+        own = table.by_key[key]
+        tried = [own, *(entry for entry in _comparable(base, key) if entry != own)]
+        prepare([(_with(table, entry), entry) for entry in tried])
+        times, errors = {}, {}
+        for entry in tried:
+            try:
+                times[entry] = measure(_with(table, entry), entry)
+            except Exception as error:  # it does not compile, or requires more memory or registers than the GPU has
+                errors[entry] = error
+        if not times:
+            log(f"{name}: unchanged, none of {len(tried)} configurations runs: {errors[own]}")
+            continue
+        best = min(times, key=times.get)
+        if own in times and times[best] > GAIN * times[own]:
+            best = own
+        table = _with(table, best)
+        keep(table)
+        tile = f"{best.block_m} x {best.block_n}, {best.num_warps} warps, {best.num_stages} stages"
+        limit = f", {best.registers} registers at most" if best.registers else ""
+        log(f"{name}: {tile}{limit}, {1e6 * times[best]:.1f} us, best of {len(times)}")
+    return table
+
+
+def _comparable(base: Table, key: Key) -> list[TileEntry]:
+    whole, block_n = key[0].startswith("whole_row"), base.by_key[key].block_n
+    return [entry for entry in candidates(key, base.architecture) if not whole or entry.block_n == block_n]
+
+
+def _with(table: Table, entry: TileEntry) -> Table:
+    return replace(table, entries=tuple(entry if entry.key == other.key else other for other in table.entries))
+
+
+def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tensor]:
+    """Returns a random call of the kind that an entry is for, and a random gradient of the call's output.
+
+    All calls have the vectors of a row gate. Calls for busy entries also have dropout and an additive mask that depends
+    on queries and keys.
+    """
+    length = entry.block_n if entry.kernel.startswith("whole_row") else _TILED_LENGTH
+    shape = (max(1, _TOKENS // length), _HEADS, length, entry.head_dim)
+    dtype = torch.bfloat16 if entry.bits == 16 else torch.float32
+    wide = [torch.randn(shape, device=device, dtype=dtype) for _ in range(6)]
+    vectors = [torch.randn(entry.head_dim, device=device, dtype=dtype) / entry.head_dim for _ in range(4)]
+    options = {}
+    if entry.busy:
+        mask = torch.zeros((shape[0], 1, length, length), device=device, dtype=dtype)
+        options = dict(attn_mask=mask, dropout_p=0.1, dropout_seed=torch.tensor(1, device=device))
+    problem = problem_of(*wide[:5], GateParameters(*vectors), **options)
+    return problem, wide[5]
+
+
+def compile_all(pairs: Pairs) -> None:
+    """Compiles the kernels of (table, entry) pairs in parallel. Ignores errors, which `seconds` raises again."""
+    calls = []
+    for table, entry in pairs:
+        with contextlib.suppress(Exception):
+            calls.append(_launch_of(table, entry))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for kernel, programs, arguments, constants, options, _ in calls:
+            pool.submit(kernel.warmup, *arguments, grid=(programs,), **constants, **options)
+
+
+def seconds(table: Table, entry: TileEntry) -> float:
+    """Returns the median time of an entry's kernel on the current GPU, in seconds, in a call of the entry's kind."""
+    from triton.testing import do_bench
+
+    from qacg_kernels.backends.triton import launch
+
+    call = _launch_of(table, entry)
+    launch.run(*call)  # compiles the kernel, which is impossible while a graph is captured
+    # A launch from Python takes longer than the kernel of a short call; the replay of a graph does not.
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch.run(*call)
+    return 1e-3 * do_bench(graph.replay, warmup=10, rep=50, return_mode="median")
+
+
+def _launch_of(table: Table, entry: TileEntry) -> tuple:
+    """Returns the arguments of `launch.run` for an entry's kernel, in a call of the entry's kind; launches nothing."""
+    from qacg_kernels.backends.triton import launch
+
+    problem, grad_out = example(entry, torch.device("cuda", torch.cuda.current_device()))
+    found = []
+
+    def find(kernel, programs, arguments, constants, launch_options, device):
+        if kernel.fn.__name__ == _FUNCTIONS[entry.kernel]:
+            found.append((kernel, programs, arguments, constants, launch_options, device))
+
+    whole = entry.kernel.startswith("whole_row")
+    with trial(table), launch.through(find):
+        outputs = call_forward(forward_op("triton"), problem, Residuals(not whole, not whole))
+        if entry.kernel not in ("whole_row_forward", "tiled_forward"):
+            found.clear()
+            call_backward(backward_op("triton"), problem, Saved(grad_out, None, None, *outputs[1:]))
+    (call,) = found
+    return call
+
+
+_FUNCTIONS = {
+    "whole_row_forward": "forward_kernel",
+    "tiled_forward": "forward_kernel",
+    "whole_row_backward": "key_blocks_kernel",
+    "key_gradients": "key_blocks_kernel",
+    "query_gradients": "query_blocks_kernel",
+}
 
 
 def with_fastest_backends(
     table: Table,
     kinds: list[Choice],
-    measure: Measure,
+    measure: Callable[[str, Choice], float],
     is_spent: Callable[[], bool],
     log: Callable[[str], None],
     keep: Callable[[Table], None],
@@ -174,7 +407,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Backends first: measuring them takes seconds, and measuring tiles takes the rest of the time limit.
     table = with_fastest_backends(base, kinds, seconds_of, **common)
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
-    tuned(table, keys, seconds, **common, compile_all=compile_all)
+    with_fastest_tiles(table, keys, seconds, **common, prepare=compile_all)
     print(f"saved to {path}" if saves else "nothing was measured, so no table is saved")
     return 0
 

@@ -10,32 +10,247 @@ Full disks: a file system of random size (or, if none can be mounted, a limit on
 exit with status 2 and one line with the path and the reason, publish nothing, and end correctly with --resume on
 another disk.
 
-First, the checks run on deliberate faults and must find them: random states that are not restored, a chunk of
-predictions that is written in part and not cut, and a full disk without an error message.
+First, the checks run on deliberate faults and must find them: random states that are not restored, and a chunk of
+predictions that is written in part and not cut.
 
 Power loss is not simulated. The exit status is 1 if any trial is wrong, and the folder of the first such trial is kept.
 The seed is printed; --seed repeats the random choices, but not the timing of the machine.
 """
 
 import argparse
-import contextlib
+import json
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "python"), str(ROOT / "tests/support")]
 
-from fault_subjects import Subject, subjects  # noqa: E402
-from fault_trials import Report, Trials  # noqa: E402
-from forked_commands import can_mount, preload  # noqa: E402
+from forked_commands import Outcome, can_mount, preload, run, run_with_little_room  # noqa: E402
+from model_sizes import SMALL_FLAGS  # noqa: E402
+from qacg_models.cli.commands import predict  # noqa: E402
+from qacg_models.data import sample_directory  # noqa: E402
 
 # Numbers of kills and full disks per subject.
-FORMS = {"short": (5, 2), "full": (40, 12)}
+FORMS = {"short": (3, 1), "full": (40, 12)}
+MOST_KILLS = 3
+ROWS = {"train": 240, "dev": 80, "test": 80}
+TEXTS = 400
+WINDOW = 24  # texts of a chunk, so that a prediction writes often
+SHORT = [*SMALL_FLAGS, "--epochs=2", "--batch-size=16", "--learning-rate=3e-3"]
+SHORT += ["--set=eval_every=10", "--set=checkpoint_every=4"]
+# Dropout, balanced sampling and the optimizer of the released code each have a state that --resume must restore.
+TRAININGS = {
+    "training": [*SHORT, "--set=dropout=0.1"],
+    "training, released protocol": [*SHORT, "--set=protocol=released", "--set=balance=0.5"],
+}
+SEEDS = "training, two seeds"
+PREDICTIONS = {"prediction, jsonl": "out.jsonl", "prediction, csv": "out.csv"}
+# The parts of records that contain no times and so are deterministic.
+RECORDS = {
+    "training.json": ("metrics", "majority", "selected", "steps", "loss", "data"),
+    "seeds.json": ("seeds", "metrics", "majority"),
+}
+ALREADY_THERE = "which exists. Set --overwrite to replace it."
+NO_ROOM = ("No space left on device", "File too large")
+
+
+@dataclass
+class Subject:
+    """A command with a deterministic output, which is a file or folder in the working folder.
+
+    Attributes:
+        name: name in reports.
+        command: arguments of qacg, without the output.
+        output: name of the output in the working folder.
+        expected: `contents` of the undisturbed run.
+        seconds: duration of the undisturbed run.
+    """
+
+    name: str
+    command: list[str]
+    output: str
+    expected: dict[str, object] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def trains(self) -> bool:
+        return self.command[0] == "train"
+
+    def arguments(self, folder: Path, *more: str) -> list[str]:
+        return [*self.command, "--output", str(folder / self.output), *more]
+
+    def contents(self, folder: Path) -> dict[str, object]:
+        """The contents of the output's files, by name; of records, only the parts that contain no times."""
+        output = folder / self.output
+        if not self.trains:
+            return {output.name: output.read_bytes()}
+        found: dict[str, object] = {}
+        for path in output.rglob("*"):
+            name = path.relative_to(output).as_posix()
+            if path.name in RECORDS:
+                record = json.loads(path.read_text(encoding="utf-8"))
+                found |= {f"{part} of {name}": record[part] for part in RECORDS[path.name]}
+            elif path.is_file():
+                found[name] = path.read_bytes()
+        return found
+
+    def wrong_end(self, folder: Path) -> str | None:
+        """What is wrong in the working folder after a run; None if it has exactly the expected files."""
+        names = sorted(path.name for path in folder.iterdir())
+        if names != [self.output]:
+            return f"left {', '.join(names) or 'nothing'}"
+        found = self.contents(folder)
+        names = sorted(self.expected.keys() | found.keys())
+        other = [name for name in names if self.expected.get(name) != found.get(name)]
+        return f"{', '.join(other)} differ from the undisturbed run" if other else None
+
+
+def write_inputs(folder: Path) -> tuple[Path, Path]:
+    """Writes a small data set and a file of texts; returns their paths."""
+    data, texts = folder / "data", folder / "texts.txt"
+    data.mkdir()
+    for split, rows in ROWS.items():
+        lines = (sample_directory() / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
+        (data / f"{split}.tsv").write_text("\n".join(lines[: 1 + rows]) + "\n", encoding="utf-8")
+    rows = (sample_directory() / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    sentences = dict.fromkeys(row.split("\t")[1] for row in rows)
+    texts.write_text("\n".join([*sentences][:TEXTS]) + "\n", encoding="utf-8")
+    return data, texts
+
+
+def subjects(folder: Path) -> list[Subject]:
+    """Makes all subjects (training runs, and predictions by the first trained model) and runs each once undisturbed."""
+    data, texts = write_inputs(folder)
+    every = [Subject(name, ["train", "--data", str(data), *flags], "model") for name, flags in TRAININGS.items()]
+    every.append(Subject(SEEDS, [*every[0].command, "--seeds", "0", "1"], "model"))
+    command = ["predict", str(folder / "training" / "model"), "--input", str(texts)]
+    every += [Subject(name, command, output) for name, output in PREDICTIONS.items()]
+    for subject in every:
+        place = folder / subject.name
+        place.mkdir()
+        outcome = run(subject.arguments(place), folder / "log")
+        if outcome.status:
+            sys.exit(f"{subject.name}: expected status 0 of the undisturbed run, got {outcome.status}\n{outcome.err}")
+        subject.expected, subject.seconds = subject.contents(place), outcome.seconds
+    return every
+
+
+class Trials:
+    """Trials in a folder: each disturbs one run, resumes it, and compares it with the undisturbed run.
+
+    Attributes:
+        before: a function that the process of each command in a trial calls first.
+        counts: number of trials by kind.
+        wrong: a line for each wrong trial. The folder of the first one is kept.
+    """
+
+    def __init__(self, folder: Path, generator: random.Random, before: Callable[[], None] = lambda: None) -> None:
+        self.folder, self.random, self.before = folder, generator, before
+        self.log = folder / "log"
+        self.counts: Counter = Counter()
+        self.wrong: list[str] = []
+
+    def place(self) -> Path:
+        path = self.folder / "trial" / "work"
+        path.mkdir(parents=True)
+        return path
+
+    def record(self, kind: str, trial: str, wrong: str | None) -> None:
+        """Counts a trial and deletes its folder."""
+        self.counts[kind] += 1
+        if wrong is not None:
+            self.wrong.append(f"{kind}: {trial}: {wrong}")
+            if not (self.folder / "wrong").exists():
+                (self.folder / "trial").rename(self.folder / "wrong")
+        shutil.rmtree(self.folder / "trial", ignore_errors=True)
+
+    def resume(self, subject: Subject, place: Path) -> str | None:
+        """Resumes a run to its end; returns what is wrong with it, or None."""
+        outcome = run(subject.arguments(place, "--resume"), self.log, before=self.before)
+        if outcome.status and not was_done(subject, outcome):
+            return f"--resume: expected status 0, got {outcome.status}: {outcome.last_line}"
+        return subject.wrong_end(place)
+
+    def kill(self, subject: Subject) -> None:
+        """Kills a run once or several times, at random times within the undisturbed run's duration."""
+        place, kills, wrong = self.place(), [], None
+        for number in range(self.random.randint(1, MOST_KILLS)):
+            after = self.random.uniform(0, subject.seconds)
+            more = ["--resume"] if number else []
+            outcome = run(subject.arguments(place, *more), self.log, kill_after=after, before=self.before)
+            if not outcome.killed:
+                if outcome.status and not was_done(subject, outcome):
+                    wrong = f"ended with {outcome.status}: {outcome.last_line}"
+                break
+            kills.append(f"{after:.2f} s")
+            if subject.wrong_end(place) is None:  # complete; a complete prediction cannot be resumed
+                break
+        if wrong is None and subject.wrong_end(place) is not None:
+            wrong = self.resume(subject, place)
+        self.record("killed" if kills else "not killed", f"{subject.name} after {', '.join(kills)}", wrong)
+
+    def fill(self, subject: Subject, mounts: bool, size: int | None = None) -> None:
+        """Runs on a disk of `size` bytes (None: random), and resumes on a disk with enough space."""
+        place = self.place()
+        size = self.disk_size(subject, mounts) if size is None else size
+        outcome = run_with_little_room(subject.arguments(place), place, size, self.log, mounts, self.before)
+        if outcome.status == 0:
+            return self.record("enough space", subject.name, subject.wrong_end(place))
+        wrong = complaint(subject, outcome, place) or self.resume(subject, place)
+        self.record("full disk", f"{subject.name}, disk of {size:,} bytes", wrong)
+
+    def disk_size(self, subject: Subject, mounts: bool) -> int:
+        """A random limit in bytes: on all files if the disk is mounted, else on a single file."""
+        sizes = [path.stat().st_size for path in (self.folder / subject.name).rglob("*") if path.is_file()]
+        # A training run keeps three checkpoints for a moment, each with the best weights and the optimizer's state.
+        most = (10 if subject.trains else 1) * sum(sizes) if mounts else 2 * max(sizes)
+        return self.random.randint(1, most)
+
+    def end_after_death(self, subject: Subject) -> None:
+        """Runs a training that kills itself after several checkpoints, and resumes it."""
+        place = self.place()
+        outcome = run(subject.arguments(place), self.log, before=dying_late)
+        if not outcome.killed:
+            sys.exit(f"{subject.name}: expected a killed process, got status {outcome.status}: {outcome.err}")
+        self.record("killed", f"{subject.name} after several checkpoints", self.resume(subject, place))
+
+
+def was_done(subject: Subject, outcome: Outcome) -> bool:
+    """Whether a resumed prediction only reports that its output exists, because the killed run had completed it."""
+    return not subject.trains and outcome.status == 2 and outcome.last_line.endswith(ALREADY_THERE)
+
+
+def complaint(subject: Subject, outcome: Outcome, place: Path) -> str | None:
+    """What is wrong with how a run ended on a full disk; None if nothing is."""
+    line = outcome.last_line
+    if outcome.status != 2 or "Traceback" in outcome.err:
+        return f"expected status 2 and no traceback, got {outcome.status}: {outcome.err[-2000:]}"
+    if str(place) not in line or not any(reason in line for reason in NO_ROOM):
+        return f"expected the place and the reason in the last line, got {line}"
+    return "expected no output, got one" if (place / subject.output).exists() else None
+
+
+def dying_late() -> None:
+    """Makes this process's training kill itself at its fifth checkpoint."""
+    from qacg_models.training.trainer import AspectTrainer
+
+    plain, calls = AspectTrainer._save_checkpoint, []
+
+    def dying(trainer, model, trial):
+        calls.append(trial)
+        if len(calls) == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        plain(trainer, model, trial)
+
+    AspectTrainer._save_checkpoint = dying
 
 
 def random_numbers_forgotten() -> None:
@@ -48,89 +263,63 @@ def torn_chunk_kept() -> None:
     os.truncate = lambda path, size: None
 
 
-def errors_unexplained() -> None:
-    from qacg_models.inference import bulk_prediction
-    from qacg_models.training import run_folder, trainer
-
-    run_folder.explain_write_errors = trainer.explain_write_errors = lambda folder: contextlib.nullcontext()
-    bulk_prediction._Unfinished._writing = lambda file: contextlib.nullcontext()
-
-
-def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mounts: bool) -> None:
+def show_faults(folder: Path, training: Subject, prediction: Subject, mounts: bool) -> None:
     """Exits if a check does not find a deliberate fault."""
-    training, prediction = (next(s for s in every if s.trains is trains) for trains in (True, False))
-    shown: list[tuple[Callable[[], None], Subject, Callable[[Trials], None]]] = [
-        (random_numbers_forgotten, training, lambda trials: trials.resume(training, died[training.name])),
-        (errors_unexplained, training, lambda trials: trials.fill(training, mounts, 100_000 if mounts else 10_000)),
-        (errors_unexplained, prediction, lambda trials: trials.fill(prediction, mounts, 10_000)),
-        (torn_chunk_kept, prediction, lambda trials: trials.fill(prediction, mounts, 10_000)),
+    shown: list[tuple[Callable[[], None], Callable[[Trials], None]]] = [
+        (random_numbers_forgotten, lambda trials: trials.end_after_death(training)),
+        (torn_chunk_kept, lambda trials: trials.fill(prediction, mounts, 10_000)),
     ]
-    for fault, subject, trial in shown:
-        report = Report(folder, quiet=True)
-        trial(Trials(folder, random.Random(0), report, before=fault))
-        name = f"{fault.__name__.replace('_', ' ')}, {subject.name}"
-        if not report.wrong:
+    for fault, trial in shown:
+        trials = Trials(folder, random.Random(0), before=fault)
+        trial(trials)
+        shutil.rmtree(folder / "wrong", ignore_errors=True)
+        name = fault.__name__.replace("_", " ")
+        if not trials.wrong:
             sys.exit(f"the check did not find a deliberate fault: {name}")
         print(f"deliberate fault found: {name}", flush=True)
 
 
-def check(folder: Path, seed: int, form: str) -> Report:
-    """Runs all trials in `folder` and returns their results; `form`, a key of FORMS, sets the numbers of trials."""
+def check(folder: Path, seed: int, form: str) -> Trials:
+    """Runs all trials in `folder`; `form`, a key of FORMS, sets the numbers of trials."""
     kills, full_disks = FORMS[form]
-    generator, report = random.Random(seed), Report(folder)
     mounts = can_mount(folder)
     every = subjects(folder)
-    trials = Trials(folder, generator, report, before=lambda: None)
-    several = [subject for subject in every if not subject.only_killed]
-    died = {subject.name: trials.died(subject) for subject in several if subject.trains}
-    show_faults(folder, every, died, mounts)
-    for subject in every:
-        for _ in range(kills):
-            trials.kill(subject)
+    training, prediction = (next(s for s in every if s.trains is trains) for trains in (True, False))
+    show_faults(folder, training, prediction, mounts)
     disks = "file systems of that size" if mounts else "cannot be mounted here; the size of files is limited"
     print(f"full disks: {disks}", flush=True)
-    for subject in several:
-        for _ in range(full_disks):
+    trials = Trials(folder, random.Random(seed))
+    for subject in every:
+        print(subject.name, flush=True)
+        for _ in range(kills):
+            trials.kill(subject)
+        for _ in range(full_disks if subject.name != SEEDS else 0):
             trials.fill(subject, mounts)
-    return report
-
-
-@contextlib.contextmanager
-def working_folder(given: Path | None) -> Iterator[Path]:
-    """Yields a new folder in `given` (None: where the system has temporary files), and deletes it at the end.
-
-    The folder is kept if a trial was wrong or an error was raised.
-    """
-    if given is not None:
-        given.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="check-faults-", dir=given)).resolve()
-    yield folder
-    if (folder / "wrong").exists():
-        print(f"the first wrong trial is kept in {folder / 'wrong'}")
-    else:
-        shutil.rmtree(folder)
+    return trials
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--form", choices=FORMS, default="full", help="how many trials (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="seed of times and sizes; random if not given")
-    parser.add_argument("--out", type=Path, help="working folder; a temporary one if not given")
+    parser.add_argument("--out", type=Path, default=None, help="working folder; a temporary one if not given")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     preload()
-    with working_folder(options.out) as folder:
-        report = check(folder, seed, options.form)
-    counts = report.counts
-    print(
-        f"\nkills: {counts['kills']} in {counts['killed']} runs, {counts['killed right']} resumed to the same end;"
-        f" disks filled: {counts['full disk']}, {counts['full disk right']} reported and resumed to the same end"
-    )
-    for line in report.wrong:
-        print(f"WRONG: {line}")
-    return 1 if report.wrong else 0
+    predict.WINDOW = WINDOW
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="check-faults-", dir=options.out)).resolve()
+    trials = check(folder, seed, options.form)
+    print(", ".join(f"{count} {kind}" for kind, count in trials.counts.items()))
+    print("".join(f"WRONG: {line}\n" for line in trials.wrong), end="")
+    if trials.wrong:
+        print(f"the first wrong trial is kept in {folder / 'wrong'}")
+    else:
+        shutil.rmtree(folder)
+    return int(bool(trials.wrong))
 
 
 if __name__ == "__main__":

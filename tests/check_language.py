@@ -1,8 +1,7 @@
 """Finds words that language_terms.txt replaces, and long names of tests: `make lint`.
 
 A word is found between characters that are not letters, so also as a part of a snake_case name. language_exceptions.txt
-lists the files that may contain a word, with the reason. An exception that is no longer needed is an error too;
-`python tests/check_language.py --prune` removes it.
+lists the files that may contain a word, with the reason. An exception that is no longer needed is an error too.
 """
 
 import re
@@ -70,29 +69,13 @@ def long_test_names(root: Path) -> list[str]:
     return problems
 
 
-def prune(root: Path, unused: set[tuple[str, str]]) -> None:
-    """Removes exceptions that are not needed."""
-    lines = []
-    for line in (root / EXCEPTIONS).read_text(encoding="utf-8").splitlines():
-        file, _, words = line.partition("#")[0].strip().partition(": ")
-        kept = [word.strip() for word in words.split(",") if (file, word.strip()) not in unused]
-        if not words or len(kept) == len(words.split(",")):
-            lines.append(line)
-        elif any(kept):
-            lines.append(f"{file}: {', '.join(kept)}")
-    (root / EXCEPTIONS).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def main(arguments: list[str]) -> int:
+def main() -> int:
     found, unused = check(ROOT)
     found += long_test_names(ROOT)
-    if arguments == ["--prune"]:
-        prune(ROOT, unused)
-        unused = set()
     found += [f"{EXCEPTIONS}: {file} has no {word!r}: remove the exception" for file, word in sorted(unused)]
     print("".join(f"{line}\n" for line in found), end="")
     return int(bool(found))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

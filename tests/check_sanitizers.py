@@ -78,10 +78,11 @@ def compile_to(target: Path, arguments: list[str | Path]) -> None:
     unfinished.rename(target)
 
 
-def build(name: str, folder: Path) -> None:
+def build(name: str, folder: Path, levels: list[str]) -> None:
     """Copies the package to `folder`, with a library that contains a sanitizer, and builds the library of faults.
 
-    Objects of the same sources and flags are reused: a file of kernels takes a minute or more.
+    A file of kernels takes a minute or more. So objects of the same sources and flags are reused, and kernels of other
+    instruction sets than `levels` are compiled without sanitizer and optimisation.
     """
     sys.path.insert(0, str(ROOT / "distributions"))
     import torch
@@ -96,7 +97,7 @@ def build(name: str, folder: Path) -> None:
         sources[AMX_SOURCE] = [*kept_flags, *SOFTWARE_TILES]
         flags.append("-DQACG_SOFTWARE_TILES")
     torch_flags = [*(f"-isystem{p}" for p in include_paths()), torch_headers.CPU_FLAG, *without]
-    digest = hashlib.sha256(repr((flags, torch_flags, torch.__version__)).encode())
+    digest = hashlib.sha256(repr((flags, torch_flags, levels, torch.__version__)).encode())
     for path in sorted([*(ROOT / "csrc/cpu").iterdir(), *(ROOT / "csrc/common").iterdir(), SOFTWARE_TILES[1]]):
         digest.update(path.name.encode() + path.read_bytes())
     package, kept = folder / "qacg_kernels", folder / f"objects-{digest.hexdigest()[:16]}"
@@ -107,7 +108,13 @@ def build(name: str, folder: Path) -> None:
     shutil.rmtree(package, ignore_errors=True)
     shutil.copytree(ROOT / "qacg_kernels", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     objects = {source: kept / f"{Path(source).stem}.o" for source in sources}
-    commands = {o: [*flags, *(sources[s] or torch_flags), "-c", ROOT / s] for s, o in objects.items() if not o.exists()}
+    not_run = {f"csrc/cpu/kernels_{level}.cpp" for level in LEVELS if level not in levels}
+    flags_of = {source: [*compilers.COMMON, "-O0"] if source in not_run else flags for source in sources}
+    commands = {
+        target: [*flags_of[source], *(sources[source] or torch_flags), "-c", ROOT / source]
+        for source, target in objects.items()
+        if not target.exists()
+    }
     commands[folder / "faults.so"] = [*flags, "-shared", ROOT / "tests/support/sanitizer_faults.cpp"]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_to, commands.keys(), commands.values()))
@@ -167,8 +174,8 @@ def make_calls(count: int, levels: list[str]) -> None:
         raise RuntimeError("expected the copy of the package with the sanitizer, got that of the checkout")
     if cpu.missing():
         raise RuntimeError(cpu.missing()[0])
-    levels = levels or levels_here()
-    done = 0
+    here, done = levels_here(), 0
+    levels = [level for level in levels if level in here]
     for level in levels:
         os.environ["QACG_CPU_CAPABILITY"] = level
         cases = [(drawn(number), (torch.float32, torch.bfloat16)[number % 2]) for number in range(count)]
@@ -188,11 +195,8 @@ def make_calls(count: int, levels: list[str]) -> None:
             if level == "amx":
                 check(case, "cpu", dtype, "cpu")
         print(f"{level}: {len(cases)} calls at {', '.join(map(str, THREADS))} threads", file=sys.stderr, flush=True)
-    missing = [level for level in LEVELS if level not in levels_here()]
-    print(
-        f"{done} calls by {', '.join(levels)}; not run, since this machine lacks them: {', '.join(missing) or 'none'}",
-        flush=True,
-    )
+    missing = [level for level in LEVELS if level not in here]
+    print(f"{done} calls by {', '.join(levels)}; this machine lacks {', '.join(missing) or 'none'}", flush=True)
     # Skips the end of Python, where the sanitizer reports torch's own mutexes.
     os._exit(0)
 
@@ -202,7 +206,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "build/sanitizers", help="where the libraries are built")
     parser.add_argument("--calls", type=int, default=100, help="random calls for each instruction set")
     parser.add_argument("--only", choices=SANITIZERS, action="append", help="one sanitizer; both if not given")
-    parser.add_argument("--levels", nargs="+", choices=LEVELS, default=[], help="instruction sets; all of this machine")
+    parser.add_argument("--levels", nargs="+", choices=LEVELS, default=list(LEVELS), help="instruction sets (all)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--fault", help=argparse.SUPPRESS)
     parser.add_argument("--library", help=argparse.SUPPRESS)
@@ -214,11 +218,10 @@ def main() -> None:
     for name in options.only or SANITIZERS:
         folder = options.out.resolve() / name
         print(f"{name}: building", flush=True)
-        build(name, folder)
+        build(name, folder, options.levels)
         check_faults(name, folder)
         print(f"{name}: running", flush=True)
-        levels = ["--levels", *options.levels] if options.levels else []
-        done = inside(name, folder, "--inside", "--calls", str(options.calls), *levels)
+        done = inside(name, folder, "--inside", "--calls", str(options.calls), "--levels", *options.levels)
         if done.returncode:
             sys.exit(f"{name}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-8000:]}")
         print(f"{name}: no report in {done.stdout.strip()}", flush=True)

@@ -4,8 +4,8 @@ Each entry of LINES has an environment under OUT, kept between calls. It has the
 metadata of both wheels. The wheels are built once: with the tag py3-none and torch's stable ABI, they fit every
 version. In each environment the files in TESTS and the commands in COMMANDS run. A table of the results is printed.
 
-The oldest and the newest Python are those of this machine, on the path or in pyenv, for which torch has a wheel;
-PYTHONS="/path/to/python3.14 ..." adds more. PyPI's torch brings CUDA's libraries: 7 GB on disk for each line.
+PYTHONS="/path/to/python3.10 /path/to/python3.14" gives the interpreters for the lowest and the newest versions; by
+default both are this one. PyPI's torch brings CUDA's libraries: 7 GB on disk for each line.
 """
 
 import argparse
@@ -53,9 +53,8 @@ COMMANDS = (
     "predict mine --input new.csv --text-column review --output answers.csv",
     "evaluate mine --data reviews.csv --split dev --report report",
     "analyze mine --text 'the bill was a shock' --aspects food price --output page",
-    "export mine --to torch-export --output model.pt2",
     "export mine --to onnx --output model.onnx",
-    "convert mine converted --to huggingface --drop-unplaced",
+    "convert mine converted --to huggingface --allow drop-unplaced",
     "table rows",
     "suggest --input new.csv --text-column review --output sheet.csv",
     "suggest --input new.csv --text-column review --with mine --labelled reviews.csv --output hard.csv",
@@ -97,19 +96,10 @@ def version_of(python: Path) -> tuple[int, ...]:
     return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
 
 
-def pythons(named: list[Path]) -> dict[tuple[int, ...], Path]:
-    """Supported interpreters of this machine, by version."""
-    folders = [Path(folder) for folder in os.get_exec_path()]
-    folders += sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin"))
-    found = [p for folder in folders for p in folder.glob("python3.*") if re.fullmatch(r"python3\.\d+", p.name)]
-    versions = {version_of(python): python for python in [*found, Path(sys.executable), *named]}
-    return {version: python for version, python in sorted(versions.items()) if version[:2] >= OLDEST_PYTHON}
-
-
 def interpreter(text: str) -> Path:
     """Parses an argument of --pythons."""
-    if not shutil.which(text) or not version_of(Path(text)):
-        raise argparse.ArgumentTypeError(f"expected a Python with venv and ensurepip, got {text!r}")
+    if not shutil.which(text) or version_of(Path(text)) < OLDEST_PYTHON:
+        raise argparse.ArgumentTypeError(f"expected a Python >= 3.10 with venv and ensurepip, got {text!r}")
     return Path(text)
 
 
@@ -224,13 +214,13 @@ def table(lines: list[Line]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "build/versions", help="folder of the environments")
-    parser.add_argument("--pythons", type=interpreter, nargs="*", default=[], help="additional interpreters")
+    parser.add_argument("--pythons", type=interpreter, nargs="*", default=[], help="the oldest and the newest Python")
     parser.add_argument("--only", choices=LINES, help="one set of versions; both if not given")
     parser.add_argument("--wheel", type=Path, help="wheel of qacg-kernels; built here if not given")
     options = parser.parse_args()
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    found = list(pythons(options.pythons).values())  # not empty: this interpreter is one
+    found = options.pythons or [Path(sys.executable)]
     chosen = {"oldest": found[0], "newest": found[-1]}
     wheel = options.wheel.resolve() if options.wheel else wheels.build("wheel", ROOT, out, QACG_BUILD_CPU="1")
     files = [wheel, wheels.build_models(out)]

@@ -1,7 +1,7 @@
 """Runs the small operator tests of the CUDA backend under compute-sanitizer: `make sanitize-gpu OUT=dir`.
 
 It runs memcheck (addresses), racecheck (shared memory), synccheck (barriers) and initcheck (unwritten memory), each
-with a time limit. OUT has a report, the outcomes of the tests and a row of sanitizer.jsonl for each tool.
+with a time limit. OUT has a report and the outcomes of the tests for each tool.
 """
 
 import argparse
@@ -10,12 +10,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import torch
-from outcomes import Rows, not_reached, read
+from outcomes import not_reached, read
 
 from benchmarks.gpu_report import sanitizer
 from qacg_kernels.backends import cuda
@@ -56,12 +55,11 @@ def _tests_file(tool: str, out: Path) -> Path:
     return out / f"{tool}-tests.jsonl"
 
 
-def run(tool: str, out: Path, seconds: float) -> dict[str, object]:
-    """Runs the tests under a tool and returns its row."""
+def run(tool: str, out: Path, seconds: float) -> str:
+    """Runs the tests under a tool; returns the outcome, which begins with "clean" if there were no errors."""
     _tests_file(tool, out).unlink(missing_ok=True)
     # torch's cache allocates parts of large blocks, which would hide reads beyond a part.
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    started = time.monotonic()
     process = subprocess.Popen(command(tool, out, seconds), cwd=ROOT, env=environment, start_new_session=True)
     try:
         code = process.wait(seconds)
@@ -72,15 +70,7 @@ def run(tool: str, out: Path, seconds: float) -> dict[str, object]:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     rows = read(_tests_file(tool, out))
-    tests = Counter(row["outcome"] for row in [*rows, *not_reached(rows)] if row["kind"] == "test")
-    return {
-        "kind": "sanitizer",
-        "tool": tool,
-        "outcome": _outcome(code, tests),
-        "seconds": round(time.monotonic() - started, 1),
-        "tests": dict(sorted(tests.items())),
-        "report": f"{tool}.txt",
-    }
+    return _outcome(code, Counter(row["outcome"] for row in [*rows, *not_reached(rows)] if row["kind"] == "test"))
 
 
 def _outcome(code: int | None, tests: Counter) -> str:
@@ -104,13 +94,11 @@ def main(arguments: list[str] | None = None) -> int:
     if reason:
         print(f"sanitize-gpu: not run: {reason}", file=sys.stderr)
         return 1
-    out = options.out.resolve()
-    rows, outcomes = Rows(out / "sanitizer.jsonl"), []
+    out, outcomes = options.out.resolve(), []
+    out.mkdir(parents=True, exist_ok=True)
     for tool in TOOLS:
-        row = run(tool, out, options.seconds)
-        rows.add(row)
-        outcomes.append(row["outcome"])
-        print(f"{tool}: {row['outcome']}", flush=True)
+        outcomes.append(run(tool, out, options.seconds))
+        print(f"{tool}: {outcomes[-1]}", flush=True)
     print(f"reports are in {out}")
     return 0 if all(outcome.startswith("clean") for outcome in outcomes) else 1
 

@@ -30,10 +30,14 @@ inline thread_local bool checking = false;
 inline constexpr uint64_t kPlaces = 1 << 14;
 inline std::atomic<uint64_t> passed[kPlaces];
 
+// The number of calls of `check_in`. Every hash includes it, so a check that began before the last of them lets no later
+// call pass.
+inline std::atomic<uint64_t> generation{0};
+
 // Turns the check on, or off if `operators` is null, and forgets which calls have passed. `operators` is the namespace
 // of the operators; the text must stay in memory.
 inline void check_in(const char* operators) {
-  for (auto& place : passed) place = 0;
+  ++generation;
   checked_in = operators;
 }
 
@@ -69,6 +73,7 @@ inline void mix_tensor(uint64_t& hash, AtenTensorHandle t) {
 // variant. It does not include torch's switches (determinism, TF32), because the kernels do not read them.
 inline uint64_t signature(const Operator& op, const StableIValue* stack) {
   uint64_t hash = reinterpret_cast<uintptr_t>(op.name);
+  mix(hash, generation);
   mix_device(hash, reinterpret_cast<AtenTensorHandle>(*stack));
   for (const char* kind = op.arguments; *kind; ++kind, ++stack) {
     const auto* given = *kind == 'o' ? reinterpret_cast<const StableIValue*>(*stack) : stack;

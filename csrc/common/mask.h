@@ -1,4 +1,4 @@
-// Additive mask values at or below these numbers hide their key, as in qacg_kernels/call/masks.py. Each is half the
+// Additive mask values at or below these numbers hide their key, as in qacg_kernels/call/problem.py. Each is half the
 // lowest number of its type.
 #pragma once
 

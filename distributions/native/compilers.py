@@ -1,4 +1,4 @@
-"""Finds the C++ compiler of this machine, Zig's compiler for other platforms, and nvcc."""
+"""Finds the C++ compiler, Zig's for other platforms, nvcc and ninja, and writes the lines of ninja's files."""
 
 import importlib.util
 import os
@@ -10,8 +10,9 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from native import platforms
+from native import environment
 
+ROOT = Path(__file__).resolve().parents[2]
 # Flags for every C++ file. Flags that assume that there are no NaN, such as -ffast-math, are forbidden.
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 # Zig's names for these flags.
@@ -20,7 +21,7 @@ ZIG_FLAGS = {"-march=armv8-a": "-mcpu=generic", "-march=armv8.2-a+bf16": "-mcpu=
 
 def compiler() -> str | None:
     """The command of the C++ compiler; None if there is none."""
-    if other := platforms.target():
+    if other := environment.target():
         # -I keeps the current folder off the import path.
         return f"{shlex.quote(sys.executable)} -I -m ziglang c++ -target {other.triple}"
     return os.environ.get("CXX") or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
@@ -34,7 +35,7 @@ def accepts(flags: list[str]) -> bool:
 
 def translated(flags: list[str]) -> list[str]:
     """Translates flags to the spelling of the compiler: Zig has other names for some."""
-    return [ZIG_FLAGS.get(flag, flag) for flag in flags] if platforms.target() else flags
+    return [ZIG_FLAGS.get(flag, flag) for flag in flags] if environment.target() else flags
 
 
 def stand_ins(names: tuple[str, ...], folder: Path) -> list[str]:
@@ -87,3 +88,48 @@ def nvcc_version(path: str) -> tuple[int, int]:
     if release is None:
         raise RuntimeError(f"{path} --version: expected a line with 'release X.Y', got {text!r}")
     return int(release[1]), int(release[2])
+
+
+def ninja() -> str | None:
+    """Path of ninja, from PATH or from the package `ninja`; None if there is none."""
+    if found := shutil.which("ninja"):
+        return found
+    try:
+        import ninja
+    except ImportError:
+        return None
+    return str(Path(ninja.BIN_DIR) / "ninja")
+
+
+def escaped(flags: list[str]) -> str:
+    return " ".join(shlex.quote(f) for f in flags).replace("$", "$$")
+
+
+def without_machine_paths(headers: Path) -> list[str]:
+    """Compiler flags that make the paths of sources and of torch's headers relative in a library's error messages."""
+    return [f"-ffile-prefix-map={headers}=torch", f"-ffile-prefix-map={ROOT}/="]
+
+
+def rules(link: str) -> list[str]:
+    return [
+        "ninja_required_version = 1.5",
+        f"cxx = {compiler()}",
+        "rule compile",
+        "  command = $cxx -MMD -MF $out.d $flags -c $in -o $out",
+        "  depfile = $out.d",
+        "  deps = gcc",
+        "rule link",
+        f"  command = {link} -o $out.unfinished && mv $out.unfinished $out",
+    ]
+
+
+def compile_edge(rule: str, source: str, target: Path, flags: list[str]) -> list[str]:
+    return [f"build {escaped_path(target)}: {rule} {escaped_path(ROOT / source)}", f"  flags = {escaped(flags)}"]
+
+
+def link_edge(library: Path, objects: list[Path]) -> list[str]:
+    return [f"build {escaped_path(library)}: link {' '.join(map(escaped_path, objects))}", ""]
+
+
+def escaped_path(p: Path) -> str:
+    return str(p).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")

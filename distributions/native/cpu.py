@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from native import compilers, environment, ninja_file, platforms, torch_headers
+from native import compilers, environment, torch_headers
 
 # -ffp-contract=fast compiles a * b + c to one instruction.
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
@@ -39,7 +39,7 @@ def sources_for(processor: str | None = None) -> tuple[dict[str, list[str]], lis
     Returns:
         The flags of each source, and flags for capability.cpp that list the kernels that the compiler cannot compile.
     """
-    processor, without = (processor or platforms.machine()).lower(), []
+    processor, without = (processor or environment.machine()).lower(), []
     others = [] if processor in ("x86_64", "amd64") else [*X86_ONLY]
     others += NOT_ARM if processor in ("aarch64", "arm64") else ARM_ONLY
     sources = {s: flags for s, flags in SOURCES.items() if not any(word in s for word in others)}
@@ -58,14 +58,14 @@ def write_ninja(path: Path, library: Path) -> None:
     headers = torch_headers.include_folder()
     torch_flags = [f"-isystem{headers}", torch_headers.CPU_FLAG, *without]
     links = link_flags(path.parent, library.name)
-    here = ninja_file.without_machine_paths(headers)
-    lines, objects = ninja_file.rules(f"$cxx -shared $in {ninja_file.escaped(links)}"), []
+    here = compilers.without_machine_paths(headers)
+    lines, objects = compilers.rules(f"$cxx -shared $in {compilers.escaped(links)}"), []
     for source, flags in sources.items():
         objects.append(path.parent / (Path(source).stem + ".o"))
         # Kernel files include no torch header: see csrc/README.md.
         special = compilers.translated(flags) if flags else [*torch_flags, *here]
-        lines += ninja_file.compile_edge("compile", source, objects[-1], [*compilers.COMMON, *optimise, *special])
-    path.write_text("\n".join([*lines, *ninja_file.link_edge(library, objects)]))
+        lines += compilers.compile_edge("compile", source, objects[-1], [*compilers.COMMON, *optimise, *special])
+    path.write_text("\n".join([*lines, *compilers.link_edge(library, objects)]))
 
 
 def mac_links(name: str) -> list[str]:
@@ -83,7 +83,7 @@ def link_flags(folder: Path, name: str) -> list[str]:
         folder: folder for the empty library and the list of exported symbols.
         name: file name of the library.
     """
-    other = platforms.target()
+    other = environment.target()
     if not (other.is_linux if other else sys.platform != "darwin"):
         return ["-O2", *mac_links(name), "-s"] if other else mac_links(name)
     links = ["-Wl,--no-as-needed", *compilers.stand_ins(("torch_cpu",), folder), "-Wl,--as-needed"]

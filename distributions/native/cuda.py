@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from native import compilers, environment, ninja_file, platforms, torch_headers
+from native import compilers, environment, torch_headers
 
 HOST_SOURCE = "csrc/cuda/attention.cpp"
 KERNEL_SOURCES = (
@@ -25,13 +25,6 @@ OLDEST_GPU = (8, 0)  # the oldest with the instructions in csrc/cuda/mma.h
 # GPUs that are newer than it, such as 11.0.
 DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8), "12.0": (12, 8)}
 PORTABLE = "10.0"
-# Some versions of ptxas serialise Hopper's matrix products and print a note; the kernel then waits after each product.
-# If the note appears, the compilation fails and leaves a file named SERIALISED + nvcc's version in ninja's folder.
-SERIALISED = "serialised-by-nvcc-"
-FAIL_IF_SERIALISED = (
-    "> $out.log 2>&1; status=$$?; cat $out.log; test $$status -eq 0 && "
-    "if grep -q 'wgmma.mma_async instructions are serialized' $out.log; then rm -f $out; : > $serialised; exit 1; fi"
-)
 
 
 def gpus(version: tuple[int, int]) -> list[str]:
@@ -107,42 +100,30 @@ def why_not() -> str | None:
 
 
 def write_ninja(path: Path, library: Path) -> None:
-    """Writes the ninja file that builds the library.
-
-    If an earlier build in this folder found that nvcc serialises Hopper's matrix products, the new file builds for GPU
-    9.0 instead of 9.0a.
-    """
+    """Writes the ninja file that builds the library."""
     folder, headers = path.parent, torch_headers.include_folder()
     cuda_compiler = compilers.nvcc()
-    serialised = folder / (SERIALISED + ".".join(map(str, compilers.nvcc_version(cuda_compiler))))
     optimise = ["-O0", "-g"] if environment.debugging() else ["-O2", "-DNDEBUG"]
-    host_flags = [*compilers.COMMON, *optimise, *ninja_file.without_machine_paths(headers)]
+    host_flags = [*compilers.COMMON, *optimise, *compilers.without_machine_paths(headers)]
     host_flags += [f"-isystem{headers}", torch_headers.CUDA_FLAG]
     lines = [
-        *ninja_file.rules(link_command(Path(cuda_compiler), folder)),
+        *compilers.rules(link_command(Path(cuda_compiler), folder)),
         f"nvcc = {cuda_compiler}",
-        f"serialised = {ninja_file.escaped([str(serialised)])}",
         "rule compile_cuda",
-        f"  command = $nvcc -MD -MF $out.d $flags -c $in -o $out {FAIL_IF_SERIALISED}",
+        "  command = $nvcc -MD -MF $out.d $flags -c $in -o $out",
         "  depfile = $out.d",
         "  deps = gcc",
     ]
     objects = [folder / (Path(source).stem + ".o") for source in (HOST_SOURCE, *KERNEL_SOURCES)]
-    lines += ninja_file.compile_edge("compile", HOST_SOURCE, objects[0], host_flags)
-    flags = kernel_flags(cuda_compiler, serialised)
+    lines += compilers.compile_edge("compile", HOST_SOURCE, objects[0], host_flags)
+    flags = kernel_flags(cuda_compiler)
     for source, target in zip(KERNEL_SOURCES, objects[1:]):
-        lines += ninja_file.compile_edge("compile_cuda", source, target, flags)
-    path.write_text("\n".join([*lines, *ninja_file.link_edge(library, objects)]))
+        lines += compilers.compile_edge("compile_cuda", source, target, flags)
+    path.write_text("\n".join([*lines, *compilers.link_edge(library, objects)]))
 
 
-def kernel_flags(cuda_compiler: str, serialised: Path) -> list[str]:
-    """The flags of nvcc for the kernels.
-
-    Args:
-        cuda_compiler: path of nvcc.
-        serialised: path of the file that an earlier build leaves if this nvcc serialises Hopper's matrix products. If
-            it exists, 9.0 replaces 9.0a.
-    """
+def kernel_flags(cuda_compiler: str) -> list[str]:
+    """The flags of nvcc for the kernels."""
     version = compilers.nvcc_version(cuda_compiler)
     flags = ["-std=c++17", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", "-DNDEBUG"]
     if environment.debugging():
@@ -152,13 +133,6 @@ def kernel_flags(cuda_compiler: str, serialised: Path) -> list[str]:
     if os.environ.get("CXX"):
         flags += ["-ccbin", shlex.split(os.environ["CXX"])[-1]]
     targets = gpus(version)
-    if serialised.exists() and "9.0a" in targets:
-        print(
-            f"qacg_kernels: nvcc {'.'.join(map(str, version))} serialises Hopper's matrix products, so the CUDA "
-            "library is built without 9.0a and backend 'hopper'. Another release of nvcc can build it.",
-            file=sys.stderr,
-        )
-        targets = list(dict.fromkeys("9.0" if gpu == "9.0a" else gpu for gpu in targets))
     # If there are more cores than sources, nvcc compiles one source for several GPUs in parallel.
     jobs = environment.jobs() or os.cpu_count() or 1
     return [*flags, *gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(KERNEL_SOURCES)))}"]
@@ -175,9 +149,9 @@ def link_command(cuda_compiler: Path, folder: Path) -> str:
     # The second folder is that of pip's packages, in which their nvcc does not look.
     runtimes = [f"-L{home / name}" for name in ("lib64", "lib") if (home / name / "libcudart_static.a").exists()]
     links = [*compilers.stand_ins(("torch_cpu", "torch_cuda"), folder), *runtimes[:1]]
-    if platforms.target() is None:
+    if environment.target() is None:
         links = ["-cudart=static", "-Xlinker=--no-as-needed", *links, "-Xlinker=--exclude-libs=ALL"]
-        return f"$nvcc -shared $in {ninja_file.escaped(links)}"
+        return f"$nvcc -shared $in {compilers.escaped(links)}"
     links = ["-O2", "-Wl,--no-as-needed", *links, "-Wl,--as-needed", "-lcudart_static", "-ldl", "-lrt", "-lpthread"]
     links += compilers.hide_symbols("qacg_cuda_*", folder)
-    return f"$cxx -shared $in {ninja_file.escaped(links)}"
+    return f"$cxx -shared $in {compilers.escaped(links)}"

@@ -1,6 +1,58 @@
-"""Environment variables of the build; setup.py lists them all."""
+"""Environment variables of the build, which setup.py lists, and the platforms of the wheels."""
 
 import os
+import platform
+from typing import NamedTuple
+
+
+class Target(NamedTuple):
+    """A platform of a wheel (QACG_BUILD_FOR).
+
+    Attributes:
+        machine: name of its processor.
+        triple: the compiler's name of the platform.
+        has_cuda: whether the wheel has the CUDA library. Such a wheel must be built on a machine with this processor,
+            because nvcc compiles host code only for the processor on which it runs.
+    """
+
+    machine: str
+    triple: str
+    has_cuda: bool = False
+
+    @property
+    def is_linux(self) -> bool:
+        return "linux" in self.triple
+
+
+# Platforms by the tag of their wheel; the tag "any" is for a wheel without a library.
+TARGETS = {
+    "manylinux_2_28_x86_64": Target("x86_64", "x86_64-linux-gnu.2.28", has_cuda=True),
+    "manylinux_2_28_aarch64": Target("aarch64", "aarch64-linux-gnu.2.28"),
+    "macosx_11_0_arm64": Target("arm64", "aarch64-macos.11.0"),
+}
+
+
+def platform_tag() -> str | None:
+    """The value of QACG_BUILD_FOR, a platform tag or "any"; None for a build for this machine.
+
+    Raises:
+        RuntimeError: it has another value.
+    """
+    tag = os.environ.get("QACG_BUILD_FOR")
+    if tag and tag != "any" and tag not in TARGETS:
+        raise RuntimeError(f"QACG_BUILD_FOR: expected any or one of {', '.join(TARGETS)}, got {tag!r}")
+    return tag or None
+
+
+def target() -> Target | None:
+    """The platform in QACG_BUILD_FOR, or None for this machine and for wheels without a library."""
+    return TARGETS.get(platform_tag() or "")
+
+
+def machine() -> str:
+    """The processor that the build is for, such as "x86_64"."""
+    other = target()
+    return other.machine if other else platform.machine().lower()
 
 
 def build_option(variable: str) -> str:

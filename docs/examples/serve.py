@@ -8,6 +8,7 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Field
 from qacg_models import AspectSentiment
 from qacg_models.errors import InputError
+from qacg_models.inference.predictor import examples_of
 
 MOST_TEXTS, WAIT = 64, 0.005  # maximum number of texts in a batch; seconds of waiting for the texts of a batch
 
@@ -47,7 +48,8 @@ app = FastAPI(lifespan=lifespan)
 @app.post("/predict")
 async def predict(request: Request) -> list[dict]:
     try:
-        app.state.model.questions().rows(request.text)  # checked before batching, so that an invalid text fails alone
+        # Checked before batching, so that an invalid text fails alone.
+        examples_of(app.state.model.trained, [request.text])
     except InputError as error:
         raise HTTPException(422, str(error)) from error
     future = asyncio.get_running_loop().create_future()

@@ -1,21 +1,13 @@
-from .attribution.relevance import (
+from .attribution import (
     attention_relevance as attention_relevance,
+    embedding_gradient as embedding_gradient,
     gradient_relevance as gradient_relevance,
     layerwise_relevance as layerwise_relevance,
-)
-from .attribution.sensitivity import (
-    embedding_gradient as embedding_gradient,
     token_sensitivity as token_sensitivity,
 )
-from .configs.aspect_bert import AspectBertConfig as AspectBertConfig
-from .configs.bert import PlainBertConfig as PlainBertConfig
-from .configs.bertsum import BertSumConfig as BertSumConfig
-from .configs.cg_bert import CGBertConfig as CGBertConfig
-from .configs.qacg_bert import QACGBertConfig as QACGBertConfig
-from .configs.query_attention import QueryAttentionConfig as QueryAttentionConfig
 from .estimators.aspect_sentiment import AspectSentiment as AspectSentiment
 from .estimators.classifier import AspectSentimentClassifier as AspectSentimentClassifier
-from .inference.aspect_predictor import AspectPrediction as AspectPrediction
+from .inference.predictor import AspectPrediction as AspectPrediction
 from .inference.question_answering import (
     Answer as Answer,
     QuestionAnswerer as QuestionAnswerer,
@@ -25,6 +17,7 @@ from .inference.summarization import (
     Summary as Summary,
 )
 from .models.aspect_bert import (
+    AspectBertConfig as AspectBertConfig,
     AspectBertForSequenceClassification as AspectBertForSequenceClassification,
     AspectBertModel as AspectBertModel,
     AspectBertModelOutput as AspectBertModelOutput,
@@ -35,35 +28,38 @@ from .models.bert import (
     BertForQuestionAnswering as BertForQuestionAnswering,
     BertForSequenceClassification as BertForSequenceClassification,
     BertModel as BertModel,
+    PlainBertConfig as PlainBertConfig,
 )
 from .models.bertsum import (
+    BertSumConfig as BertSumConfig,
     BertSumForExtractiveSummarization as BertSumForExtractiveSummarization,
     BertSumOutput as BertSumOutput,
 )
 from .models.cg_bert import (
+    CGBertConfig as CGBertConfig,
     CGBertForSequenceClassification as CGBertForSequenceClassification,
     CGBertModel as CGBertModel,
     CGBertModelOutput as CGBertModelOutput,
     CGBertSequenceClassifierOutput as CGBertSequenceClassifierOutput,
 )
 from .models.qacg_bert import (
+    QACGBertConfig as QACGBertConfig,
     QACGBertForSequenceClassification as QACGBertForSequenceClassification,
     QACGBertModel as QACGBertModel,
     QACGBertModelOutput as QACGBertModelOutput,
     QACGBertSequenceClassifierOutput as QACGBertSequenceClassifierOutput,
 )
 from .models.query_attention import (
+    QueryAttentionConfig as QueryAttentionConfig,
     QueryAttentionForQuestionAnswering as QueryAttentionForQuestionAnswering,
     QueryAttentionOutput as QueryAttentionOutput,
 )
-from .modules.bertsum_layers import (
+from .modules.bertsum import (
+    MultiHeadedAttention as MultiHeadedAttention,
     PositionalEncoding as PositionalEncoding,
     PositionwiseFeedForward as PositionwiseFeedForward,
     TransformerEncoderLayer as TransformerEncoderLayer,
     TransformerInterEncoder as TransformerInterEncoder,
     TransformerInterEncoderOutput as TransformerInterEncoderOutput,
-)
-from .modules.multi_headed_attention import (
-    MultiHeadedAttention as MultiHeadedAttention,
     empty_layer_cache as empty_layer_cache,
 )

@@ -3,14 +3,14 @@
 import ctypes
 import math
 import os
+import platform
 
 import torch
 
 from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import self_check
-from qacg_kernels.operators.registry import define_first_calls, define_operators
+from qacg_kernels.operators.autograd import define_first_calls, define_operators
 from qacg_kernels.operators.schema import NAMESPACE, may_exceed
-from qacg_kernels.utils import cpu_info
 from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
 
 NAME = "cpu"
@@ -18,8 +18,9 @@ RANK = 50
 AUTOMATIC = True
 HAS_GPU_KERNELS = False
 BACKWARD = None
+_IS_AARCH64 = platform.machine().lower() in ("aarch64", "arm64")
 # The kernels for ARM have run in an emulator only.
-NEEDS_SELF_CHECK = cpu_info.is_aarch64()
+NEEDS_SELF_CHECK = _IS_AARCH64
 TAKES_PACKED = True
 DEVICE = "cpu"
 # In the order of Element in csrc/cpu/problem.h.
@@ -33,7 +34,7 @@ WHOLE_ROW_KEYS = 512
 
 # The values of QACG_CPU_CAPABILITY, as in csrc/cpu/capability.cpp.
 CAPABILITIES = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
-if cpu_info.is_aarch64():
+if _IS_AARCH64:
     CAPABILITIES = ("neon", "neon_bf16")
 
 _missing: list[str] = []
@@ -48,7 +49,7 @@ def _load() -> ctypes.CDLL | None:
     if path is None:
         _missing.append(f"the compiled CPU library is missing: {why_not_built('_cpu')}")
         return None
-    reason = why_not_loadable(path) or _unknown_capability()
+    reason = why_not_loadable() or _unknown_capability()
     if reason is None:
         try:
             loaded = ctypes.CDLL(str(path))

@@ -13,7 +13,7 @@ from torch import Tensor
 from qacg_kernels.call import equations
 from qacg_kernels.call.equations import Position
 from qacg_kernels.call.problem import FORMS, ForwardOutputs, Gradients, Problem, Residuals, Saved, row_dtype
-from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.operators.schema import empty_dense_like
 
 NAME = "reference"
@@ -45,19 +45,19 @@ def note(problem: Problem) -> str | None:
     return None
 
 
-def _sequences(p: Problem) -> Iterator[tuple[slice, Problem, Position]]:
+def sequences(p: Problem) -> Iterator[tuple[slice, Problem, Position]]:
     """Yields each packed sequence: its range of tokens, its dense call, and the sequence's index as a Position."""
     per_token = ("query", "key", "value", "context_query", "context_key", "gate_lambda")
     for index, (start, stop) in enumerate(itertools.pairwise(p.cu_seqlens.tolist())):
         tokens = slice(start, stop)
-        dense = {name: _dense(getattr(p, name), tokens) for name in per_token}
+        dense = {name: dense_rows(getattr(p, name), tokens) for name in per_token}
         bias = p.quasi_bias
         if bias is not None:
-            dense["quasi_bias"] = _dense(bias, tokens if bias.shape[0] > 1 else slice(None))
+            dense["quasi_bias"] = dense_rows(bias, tokens if bias.shape[0] > 1 else slice(None))
         yield tokens, p.replaced(**dense, cu_seqlens=None), Position(first_sequence=index)
 
 
-def _dense(t: Tensor | None, tokens: slice) -> Tensor | None:
+def dense_rows(t: Tensor | None, tokens: slice) -> Tensor | None:
     """A range of L tokens of a packed tensor (T, H, ...) as a dense one (1, H, L, ...); None stays None."""
     return None if t is None else t[tokens].transpose(0, 1).unsqueeze(0)
 
@@ -80,7 +80,7 @@ def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
             if result is not None:
                 result.copy_(computed)
     else:
-        for tokens, sequence, position in _sequences(p):
+        for tokens, sequence, position in sequences(p):
             for result, computed in zip(results, equations.dense_forward(sequence, position)[0]):
                 if result is not None:
                     result[tokens] = computed[0].transpose(0, 1)
@@ -104,8 +104,8 @@ def backward(problem: Problem, saved: Saved) -> Gradients:
     else:
         inputs = (getattr(p, name) for name in Gradients._fields)
         grads = Gradients(*(None if t is None else torch.zeros_like(t) for t in inputs))
-        for tokens, sequence, position in _sequences(p):
-            cut = saved._replace(**{name: _dense(t, tokens) for name, t in upstream.items()})
+        for tokens, sequence, position in sequences(p):
+            cut = saved._replace(**{name: dense_rows(t, tokens) for name, t in upstream.items()})
             share, _ = equations.dense_backward(sequence, cut, position)
             for name, total, g in zip(grads._fields, grads, share):
                 if total is None:

@@ -8,10 +8,9 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from qacg_kernels.call.equations import MINUS_LOG_KEYS, QuasiBias, bias_of_keys, bias_of_packed_keys
 from qacg_kernels.call.gate import GateParameters
-from qacg_kernels.call.masks import HIDING, cast_mask
-from qacg_kernels.call.problem import FORMS, Options, Problem, Saved, Tensors, row_dtype
-from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, QuasiBias, bias_of_keys, bias_of_packed_keys
+from qacg_kernels.call.problem import FORMS, HIDING, Options, Problem, Saved, Tensors, cast_mask, row_dtype
 from qacg_kernels.utils.torch_internals import surely_one, values_readable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

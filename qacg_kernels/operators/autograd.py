@@ -1,4 +1,4 @@
-"""Derivatives of the operators, and functions that call their kernels with the least launch overhead."""
+"""Registration of a backend's operators, their derivatives, and calls with the least launch overhead."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,20 +16,29 @@ from qacg_kernels.call.problem import (
     Residuals,
     Saved,
     Tensors,
+    row_dtype,
 )
+from qacg_kernels.call.validation import check_problem, check_saved
 from qacg_kernels.operators.schema import (
+    BACKWARD_SCHEMA,
+    FORWARD_SCHEMA,
     NAMESPACE,
     PLAIN_PYTORCH,
+    Kernels,
     backward_op,
     call_backward,
     call_forward,
+    fake_backward,
+    fake_forward,
     forward_op,
     library,
+    of_backward,
     of_forward,
     python_kernels,
     refuse_forward_mode,
     split,
     validated,
+    without_none,
 )
 from qacg_kernels.utils import torch_internals
 
@@ -240,9 +249,90 @@ def _refuse_second_derivative(ctx, *grads):
     )
 
 
-def register(backend: str) -> None:
+def _register_derivatives(backend: str) -> None:
     """Registers the derivatives of a backend's operators, for traced graphs and direct calls of the operators."""
     forward, backward = (f"{NAMESPACE}::{backend}_attention{suffix}" for suffix in ("", "_backward"))
     formula = partial(_differentiate_operator, backend)
     torch.library.register_autograd(forward, formula, setup_context=_setup_operator_context, lib=library)
     torch.library.register_autograd(backward, _refuse_second_derivative, lib=library)
+
+
+PythonForward = Callable[[Problem, Residuals], ForwardOutputs]
+PythonBackward = Callable[[Problem, Saved], Gradients]
+
+
+def define_operators(
+    backend: str, forward: PythonForward | None = None, backward: PythonBackward | None = None
+) -> None:
+    """Defines a backend's two operators with their fake implementations and derivatives.
+
+    Args:
+        backend: the backend's name.
+        forward, backward: the kernels if they are Python functions; None if a compiled library registers its own.
+    """
+    names = (f"{backend}_attention", f"{backend}_attention_backward")
+    schemas = (FORWARD_SCHEMA, BACKWARD_SCHEMA)
+    for name, text, fake in zip(names, schemas, (fake_forward, fake_backward)):
+        # The schema parser requires one line.
+        library.define(name + " ".join(text.split()), tags=(torch.Tag.pt2_compliant_tag,))
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
+    _register_derivatives(backend)
+    if forward is not None and backward is not None:
+        python_kernels[backend] = Kernels(forward, backward)
+        for name, kernel in zip(names, (partial(_run_forward, forward), partial(_run_backward, backward))):
+            library.impl(name, kernel, "CompositeExplicitAutograd")
+
+
+def define_first_calls(backend: str, kernel: Callable) -> None:
+    """Defines the operators that a compiled library calls for kernel variants that have not passed their self-check.
+
+    See csrc/common/first_calls.h.
+
+    Args:
+        backend: the backend's name.
+        kernel: runs a forward or backward, with the arguments of `self_check.Kernel.first_call`. It calls its third
+            argument, `mark_checked`, if later calls of the variant need no check.
+    """
+    sides = (("", FORWARD_SCHEMA, _run_forward), ("_backward", BACKWARD_SCHEMA, _run_backward))
+    for suffix, text, run in sides:
+        name, results = f"{backend}_attention{suffix}_first_call", text.partition("->")[2].count("Tensor")
+        library.define(f"{name}{' '.join(text.split())[:-1]}, Tensor passed)")
+        library.impl(name, partial(_first_call, run, kernel, results), "CompositeExplicitAutograd")
+
+
+def _first_call(run: Callable, kernel: Callable, results: int, *arguments):
+    """Runs a forward or backward for C++; returns its results, and a text as a uint8 tensor.
+
+    The text is "passed" if later calls of the variant need no check, "" if they do, or an error message. An exception
+    must not propagate through C++, so its message is returned with as many empty tensors as there are results. In a
+    public call, `validated` stores the exception and raises it again after the call.
+    """
+    passed: list[str] = []
+    try:
+        found = run(lambda problem, others: kernel(problem, others, lambda: passed.append("passed")), *arguments)
+        return *found, _bytes("".join(passed))
+    except BaseException as error:
+        if validated.active:
+            validated.error = error
+        return *[arguments[0].new_empty((0,)) for _ in range(results)], _bytes(str(error) or type(error).__name__)
+
+
+def _bytes(text: str) -> Tensor:
+    return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
+
+
+def _run_forward(kernel: PythonForward, *arguments):
+    problem, residuals = of_forward(arguments)
+    if not validated.active:
+        check_problem(problem)
+    out, *results = kernel(problem, residuals)
+    return out, *without_none(results, problem.query)
+
+
+def _run_backward(kernel: PythonBackward, *arguments):
+    problem, saved = of_backward(arguments)
+    if not validated.active:
+        check_problem(problem)
+        check_saved(problem, saved, row_dtype(problem.query))
+    grads = kernel(problem, saved)
+    return tuple(saved.grad_out.new_empty((0,)) if grad is None else grad for grad in grads)

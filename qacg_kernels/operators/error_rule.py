@@ -15,14 +15,13 @@ dtype's smallest positive number is subtracted from every distance, because resu
 number. Elements whose scale and float64 result are zero (masked out) must be exactly zero.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from qacg_kernels.call.equations import cleared, key_side, reduced
-from qacg_kernels.call.masks import hides
-from qacg_kernels.call.problem import Problem
+from qacg_kernels.call.equations import Maps, cleared, key_side, reduced
+from qacg_kernels.call.problem import Problem, hides
 
 OUTPUT_FACTOR = 2.0
 GRADIENT_FACTOR = 3.0
@@ -42,7 +41,6 @@ class Verdict(NamedTuple):
     Attributes:
         error, budget: the largest error of an element, and the largest that is allowed.
         rms_error, rms_budget: the root mean square of the errors, and the largest that is allowed.
-        bad_share: share of elements whose error is above `budget`, 0 to 1.
         worst: index of the element with the largest error.
     """
 
@@ -50,7 +48,6 @@ class Verdict(NamedTuple):
     budget: float
     rms_error: float
     rms_budget: float
-    bad_share: float
     worst: tuple[int, ...]
 
     @property
@@ -125,14 +122,13 @@ class Tally:
         return tuple(int(n) for n in torch.unravel_index(errors.argmax(), errors.shape))
 
     def verdict(self) -> Verdict:
-        """The Verdict over all parts, with `bad_share` 0 and an empty `worst`."""
+        """The Verdict over all parts, with an empty `worst`."""
         count = max(self.count, 1)
         return Verdict(
             error=self.largest,
             budget=self.factor * self.largest_of_eager + self.band,
             rms_error=(self.squares / count) ** 0.5,
             rms_budget=self.factor * (self.squares_of_eager / count) ** 0.5 + self.band,
-            bad_share=0.0,
             worst=(),
         )
 
@@ -160,30 +156,7 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
     tally = Tally(name, got.dtype)
     worst = tally.add(got.detach(), eager.detach(), exact, scale)
     verdict = tally.verdict()
-    if worst is None:
-        return verdict
-    errors = relative_errors(got.detach(), exact, scale)
-    return verdict._replace(
-        bad_share=(errors > verdict.budget).double().mean().item(),
-        worst=worst,
-    )
-
-
-class Maps(Protocol):
-    """The maps of a dense call that `squared_scales` reads, in float64.
-
-    Attributes:
-        softmax: P, (B, H, L, S).
-        sigmoid: G / alpha, (B, H, L, S).
-        gate: lambda, (B, H, L, 1), or (B, H, L, S) for a column gate.
-        query_gate, key_gate: lq and lk; None if the call is given lambda.
-    """
-
-    softmax: Tensor
-    sigmoid: Tensor
-    gate: Tensor
-    query_gate: Tensor | None
-    key_gate: Tensor | None
+    return verdict if worst is None else verdict._replace(worst=worst)
 
 
 GRADIENTS = ("query", "key", "value", "context_query", "context_key", "lambda")
@@ -196,7 +169,6 @@ GRADIENTS = tuple(f"grad {name}" for name in GRADIENTS)  # the results' names, i
 def squared_scales(
     maps: Maps,
     p: Problem,
-    keep: Tensor | None = None,
     grad_out: Tensor | None = None,
     grad_query_gate: Tensor | None = None,
     grad_key_gate: Tensor | None = None,
@@ -213,7 +185,6 @@ def squared_scales(
     Args:
         maps: the maps of the call, in float64.
         p: the call, in float64.
-        keep: Z, eq. 7, (B, H, L, S); None without dropout.
         grad_out: upstream gradient, (B, H, L, D); None for the results of a forward only.
         grad_query_gate, grad_key_gate: upstream gradients of the query gate and of the key gate; None if absent.
         rows: positions in the whole call of the queries of `p`. A row gate reads the keys at these positions. None if
@@ -243,7 +214,7 @@ def squared_scales(
     softmax2 = softmax.square() * (1 + (1 - 2 * softmax) * scores2 + scores2_of_row)
     quasi2 = quasi.square() * (1 + (1 - maps.sigmoid).square() * context2)
 
-    keep2 = 1.0 if keep is None else keep.square()
+    keep2 = 1.0 if maps.keep is None else maps.keep.square()
     softmax_rows2, quasi_rows2 = (_operand(keep2 * t, smallest) for t in (softmax2, lam2 * quasi2))
     squares = {
         "out": (softmax_rows2 + quasi_rows2) @ value2,

@@ -115,11 +115,12 @@ class Kernel:
     Attributes:
         backend: the backend's name.
         run: runs a call without any check; its second argument is Residuals for a forward, Saved for a backward.
-        restart: makes later calls run through `first_call` again, also those that `mark_checked` was called for.
+        restart: makes later calls run through `first_call` again, also those that `mark_checked` was called for, or is
+            called for by a `first_call` that began before.
         row_max_unit: returns the unit in which the backend stores `row_max` of a call. By default log(2), since kernels
             compute powers of two.
         backward: the name of the other backend whose backward may follow, which reads the tensors that this backend's
-            forward saves; see `protocol.Backend.BACKWARD`. It is disabled too if a variant of this backend is wrong.
+            forward saves; see `dispatch.Backend.BACKWARD`. It is disabled too if a variant of this backend is wrong.
     """
 
     backend: str
@@ -160,11 +161,8 @@ class Kernel:
             return self.run(problem, others)
         if fault is not None:
             self._fail(variant, fault, mode)
-            results = self._by_reference(problem, others, mode)
-            _restart()  # again, since another thread may have marked a variant as checked during the first time
-            return results
-        if (self.backend, device) in _disabled:  # perhaps by another thread meanwhile
             return self._by_reference(problem, others, mode)
+        # If another thread has disabled the backend meanwhile, `mark_checked` marks what `restart` has dropped.
         if compared:
             _right.add(variant)
             if mode != ALWAYS:
@@ -576,7 +574,7 @@ class Comparison:
                 grads = upstream[:3]
                 gradients, maps = equations.dense_backward(problem, upstream, position)
                 sides.append(dict(zip(GRADIENTS, gradients)))
-        squares = squared_scales(maps, problem, maps.keep, *grads, rows=rows, smallest=self._smallest)
+        squares = squared_scales(maps, problem, *grads, rows=rows, smallest=self._smallest)
         scales = (self._alike * squares[n] if n in squares else torch.ones_like(sides[1][n]) for n in names)
         return {n: torch.stack([sides[0][n].double(), sides[1][n], scale]) for n, scale in zip(names, scales)}
 

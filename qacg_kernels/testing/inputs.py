@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from qacg_kernels.call.gate import GateParameters
-from qacg_kernels.call.masks import cast_mask
-from qacg_kernels.call.problem import row_dtype
+from qacg_kernels.call.problem import cast_mask, row_dtype
 
 WIDE = ("query", "key", "value", "context_query", "context_key")
 VECTORS = ("gate.query", "gate.context_query", "gate.key", "gate.context_key")

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from errors import raises
 from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.metrics import judge, tfidf
 from qacg_models.runs.options import TrainingOptions
@@ -55,15 +54,6 @@ def test_training_is_measured_once(data, tmp_path, monkeypatch, capsys):
     assert str(tmp_path) not in json.dumps(row)
 
 
-def test_resumed_training_has_no_cpu_time(data, tmp_path):
-    """The CPU time of the first process, which was killed, is unknown."""
-    (tmp_path / "unfinished" / "sentihood-30-scratch-4").mkdir(parents=True)
-    accuracy.measure(tmp_path, ("sentihood", 30, "scratch", 4), data, TrainingOptions(**SIZES))
-    (row,) = read(tmp_path)
-    assert row["processor_seconds"] is None
-    assert row["seconds"] > 0
-
-
 def test_table_has_mean_and_deviation_over_seeds(tmp_path):
     for seed, share in ((0, 0.5), (1, 0.7)):
         metrics = {"test": {"macro_f1": share}}
@@ -76,36 +66,6 @@ def test_table_has_mean_and_deviation_over_seeds(tmp_path):
     )
 
 
-def test_command_without_data_exits(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        accuracy.main(["--out", str(tmp_path), "--texts", "sentihood"])
-    assert "--data: expected the folder of sentihood/" in capsys.readouterr().err
-
-
-def test_command_size_below_one_exits(data, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        accuracy.main(command(data, tmp_path, 0))
-    assert "--sizes: expected at least 1 sentence, got 0" in capsys.readouterr().err
-
-
-def test_dataset_of_missing_published_set_raises(tmp_path):
-    with raises(f"DataError: {tmp_path / 'sentihood'}: no such folder or file"):
-        dataset_of("sentihood", 50, 0, tmp_path)
-
-
-def test_dataset_of_has_the_number_of_sentences(data):
-    splits = dataset_of("sentihood", 20, 0, data).splits
-    counts = {split: len({row.sentence for row in rows}) for split, rows in splits.items()}
-    assert counts == {"train": 18, "dev": 2, "test": 300}
-
-
-def test_command_skips_sizes_without_data(data, tmp_path, capsys):
-    assert dataset_of("sentihood", 30, 0, data) is not None
-    assert accuracy.main(command(data, tmp_path, 31)) == 0
-    assert "skipped: the data has fewer sentences" in capsys.readouterr().out
-    assert read(tmp_path) == []
-
-
 @pytest.fixture
 def published():
     named = os.environ.get("QACG_DATA")
@@ -113,17 +73,6 @@ def published():
     if not (base / "sentihood").is_dir():
         pytest.skip(f"no files at {base / 'sentihood'}; set QACG_DATA to the folder that holds sentihood/")
     return base
-
-
-@pytest.mark.full
-def test_published_sentences_are_reproducible(published):
-    splits = dataset_of("sentihood", 60, 0, published).splits
-    sentences = {split: {row.sentence for row in rows} for split, rows in splits.items()}
-    assert len(sentences["train"] | sentences["dev"]) == 60
-    assert not sentences["train"] & sentences["dev"]
-    assert len(sentences["test"]) == 300
-    assert dataset_of("sentihood", 60, 0, published).splits == splits
-    assert dataset_of("sentihood", 60, 1, published).splits["train"] != splits["train"]
 
 
 @pytest.mark.full

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from benchmark_records import SMALL
-from processes import run_python, set_process_status
+from processes import run_python
 
 from benchmarks import records
-from benchmarks.cases import FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case, Shape, draw, draw_sets, grid
-from benchmarks.implementations.registry import COMPILED, EAGER, IMPLEMENTATIONS
+from benchmarks.cases import FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case, Shape, draw, draw_sets
+from benchmarks.implementations.registry import EAGER, IMPLEMENTATIONS
 from benchmarks.measure import memory, timing
 
 needs_peak = pytest.mark.skipif(not memory._CLEAR_REFS.exists(), reason="this system cannot reset the peak")
@@ -53,46 +53,6 @@ def test_memory_of_inference_and_of_packed_sentences():
     assert packed.gradient_mb == pytest.approx(5 * packed.output_mb + tokens * 2 * 4 / 1e6, rel=0.01)
 
 
-def test_memory_of_compiled_implementation_raises():
-    with pytest.raises(memory.NotMeasurableError, match="compiles in the measured process"):
-        memory.measure_here(SMALL, COMPILED)
-
-
-def test_memory_of_an_unsupported_case_raises():
-    with pytest.raises(memory.NotMeasurableError, match=r"expected one that supports .* got 'eager': it does not"):
-        memory.measure_here(replace(SMALL, lengths="packed"), EAGER)
-
-
-def test_memory_without_a_resettable_peak_raises(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "no" / "such" / "file")
-    with pytest.raises(memory.NotMeasurableError, match="a process can write"):
-        memory.PeakMeter().run(lambda: None)
-
-
-def test_peak_meter_without_a_status_file_raises(monkeypatch):
-    set_process_status(monkeypatch, None)
-    with pytest.raises(memory.NotMeasurableError, match="memory: expected a Linux with /proc/self/status, got "):
-        memory.PeakMeter()
-
-
-def test_peak_meter_without_the_field_raises(monkeypatch):
-    set_process_status(monkeypatch, "Name:\tpython\nVmHWM:\t  4096 kB\n")
-    with pytest.raises(memory.NotMeasurableError, match="memory: expected VmRSS in /proc/self/status, got none"):
-        memory.PeakMeter()
-
-
-def test_resident_is_the_field_in_bytes(monkeypatch):
-    set_process_status(monkeypatch, "Name:\tpython\nVmHWM:\t  4096 kB\nVmRSS:\t    17 kB\n")
-    assert memory._resident("VmRSS") == 17 * 1024
-    assert memory._resident("VmHWM") == 4096 * 1024
-
-
-def test_control_of_a_wrong_measurement_raises(monkeypatch):
-    monkeypatch.setattr(memory.PeakMeter, "run", lambda self, action: (None, 1))
-    with pytest.raises(memory.NotMeasurableError, match=r"memory: expected .* got "):
-        memory.control()
-
-
 def test_saved_bytes_count_each_map_of_eager_once():
     case = Case(Shape(1, 2, 32, 8), mode=FORWARD_BACKWARD)
     inputs = draw(case, torch.Generator().manual_seed(0))
@@ -126,13 +86,6 @@ def test_step_has_gradients_only_for_training():
     assert seen == [(False, False), (True, True), (True, True)]
 
 
-def test_cpu_contention_is_a_share_or_unknown(monkeypatch, tmp_path):
-    share = timing.CpuContention().share()
-    assert share is None or 0 <= share <= 1
-    monkeypatch.setattr(timing.CpuContention, "_STAT", tmp_path / "absent")
-    assert timing.CpuContention().share() is None
-
-
 def test_draw_sets_are_random_and_reproducible():
     first, second = draw_sets(SMALL)[:2]
     again = draw(SMALL, torch.Generator().manual_seed(0))
@@ -143,16 +96,7 @@ def test_draw_sets_are_random_and_reproducible():
     assert first.gate[0].abs().max() <= 1
 
 
-def test_grid_has_no_dropout_at_inference():
-    cases = grid([SMALL.shape], ["float32"], [FORWARD, FORWARD_BACKWARD], [0.0, 0.1])
-    assert [(case.mode, case.dropout) for case in cases] == [
-        (FORWARD, 0.0),
-        (FORWARD_BACKWARD, 0.0),
-        (FORWARD_BACKWARD, 0.1),
-    ]
-
-
-@pytest.mark.parametrize("text", ["1,2,3", "a,1,2,3", "1,2,0,4", "1,2,3,4,5"])
+@pytest.mark.parametrize("text", ["1,2,3", "1,2,0,4"])
 def test_invalid_shape_raises(text):
     with pytest.raises(ValueError, match="expected B,H,L,D"):
         Shape.parse(text)

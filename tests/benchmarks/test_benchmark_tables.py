@@ -50,24 +50,6 @@ def test_markdown_of_records_of_two_commits_raises():
     assert table.markdown(later)
 
 
-def test_of_machines_shows_the_shared_cases():
-    other = replace(ORIGIN, machine=ORIGIN.machine | {"cpu": "Another"}, commit="fedcba987654")
-    ours = [*times(cpu=[0.010], one_map=[0.02]), *times(replace(SMALL, dropout=0.1), cpu=[0.010])]
-    theirs = [replace(one, origin=other) for one in times(eager=[0.200], cpu=[0.010])]
-    lines = table.of_machines([*ours, *theirs, memory(50.0)]).splitlines()
-    assert lines[:4] == [
-        "| machine | (B,H,L,D) | dtype | pass | dropout | eager, ms | sdpa-one-map, ms | cpu, ms |",
-        "|---|---|---|---|---|---:|---:|---:|",
-        "| Some CPU (R) 9000, avx512, avx512_bf16 | (2,3,20,8) | float32 | forward | 0 |  | 20 | 10 |",
-        "| Another, avx512, avx512_bf16 | (2,3,20,8) | float32 | forward | 0 | 200 |  | 10 (20.0x) |",
-    ]
-    assert any(line.startswith("Another, 2 threads") and "fedcba987654" in line for line in lines)
-    with pytest.raises(ValueError, match="expected a case with times on all machines"):
-        table.of_machines([*ours[2:], *theirs])
-    with pytest.raises(ValueError, match="expected one machine, thread count, version and commit"):
-        table.of_machines([*theirs, replace(theirs[0], origin=replace(other, commit="0"))])
-
-
 @pytest.mark.parametrize(
     ("options", "before"), [([], ""), (["--machines"], "| Some CPU (R) 9000, avx512, avx512_bf16 ")]
 )
@@ -87,13 +69,6 @@ def test_table_options_select_dtype_pass_and_dropout(tmp_path, capsys, options, 
     ]
 
 
-def test_table_without_a_shared_case_fails(tmp_path, capsys):
-    file = tmp_path / "records.jsonl"
-    file.write_text(records.to_line(times(cpu=[0.01])[0]) + "\n")
-    assert table.main(["--machines", "--dtypes", "float64", "--", str(file)]) == 1
-    assert "expected a case with times on all machines" in capsys.readouterr().err
-
-
 def test_draw_speedups_writes_reproducible_files(tmp_path):
     pytest.importorskip("matplotlib")
     measured = times(eager=[0.2, 0.3], cpu=[0.1, 0.2], one_map=[0.1, 0.1])
@@ -104,16 +79,3 @@ def test_draw_speedups_writes_reproducible_files(tmp_path):
         assert shown in text
     assert (tmp_path / "again.svg").read_text() == text
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_draw_speedups_without_eager_raises(tmp_path):
-    pytest.importorskip("matplotlib")
-    with pytest.raises(ValueError, match="Measure eager in the same run"):
-        plot.draw_speedups(times(cpu=[0.1]), str(tmp_path / "b.svg"))
-
-
-def test_markdown_notes_cpu_contention():
-    idle = times(cpu=[0.1])
-    assert records.contention_note([*idle, replace(idle[0], cpu_contention=None)]) == []
-    contended = [*idle, replace(idle[0], cpu_contention=0.42)]
-    assert "Do not quote these times: other processes used up to 42% of the CPU" in table.markdown(contended)

@@ -1,7 +1,6 @@
 """The matrix-product ceiling: the fastest product, which runs interleaved with the implementations."""
 
 import shutil
-import subprocess
 from dataclasses import replace
 
 import pytest
@@ -9,10 +8,9 @@ import torch
 from benchmark_records import ORIGIN, SMALL
 
 from benchmarks import records, run
-from benchmarks.cases import FORWARD_BACKWARD, PACKED, draw_sets
-from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, IMPLEMENTATIONS, ONE_MAP, default_names
+from benchmarks.cases import FORWARD_BACKWARD, PACKED
+from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, ONE_MAP, default_names
 from benchmarks.measure import agreement, ceiling, timing
-from benchmarks.measure.session import time_calls
 
 ONCE = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=0)
 
@@ -42,14 +40,6 @@ def test_measure_keeps_the_fastest_product(small, monkeypatch, capsys, dtype):
     assert f"ceiling: a fast one in {dtype}" in capsys.readouterr().out
 
 
-def test_measure_without_brgemm_prints_a_note(small, monkeypatch, capsys):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    kept, tried = ceiling.measure("float32", ORIGIN)
-    assert len(tried) == 2
-    assert kept.name.startswith("torch.")
-    assert "brgemm.cpp cannot be built" in capsys.readouterr().out
-
-
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
 @pytest.mark.full  # builds its library
 def test_brgemm_multiplies():
@@ -64,17 +54,6 @@ def test_brgemm_multiplies():
         torch.ops.qacg_benchmarks.brgemm(a, b.mT, c, 1)
     with pytest.raises(RuntimeError, match=r"brgemm: expected \(T, M, K\)"):
         torch.ops.qacg_benchmarks.brgemm(a, b, c[:1], 1)
-
-
-def test_failed_build_raises_the_compiler_message(monkeypatch, tmp_path):
-    def fails(command, **_):
-        raise subprocess.CalledProcessError(1, command, stderr="brgemm.cpp:3: no such header\nmore")
-
-    monkeypatch.setattr(ceiling, "_BUILD", tmp_path)
-    monkeypatch.setattr(subprocess, "run", fails)
-    with pytest.raises(ceiling.NoBrgemmError, match=r"cannot be built: brgemm\.cpp:3: no such header$"):
-        ceiling._library()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.full
@@ -105,12 +84,3 @@ def test_default_names_support_the_case():
     packed = replace(SMALL, lengths=PACKED)
     assert default_names(packed) == [COMPOSITION, *here[4:]]
     assert COMPOSITION not in default_names(replace(SMALL, mode=FORWARD_BACKWARD, dropout=0.1))
-
-
-def test_time_calls_runs_the_product_and_has_shares():
-    calls = {name: IMPLEMENTATIONS[name].build(SMALL) for name in (EAGER, "reference")}
-    measured = time_calls(SMALL, calls, draw_sets(SMALL)[:2], ONCE, ORIGIN, product("some product"))
-    assert [row.implementation for row in measured] == [EAGER, "reference"]
-    assert {row.matrix_peak_gflops for row in measured} == {2.0}  # 2e6 in 1 ms
-    for row in measured:
-        assert row.share_of_peak == pytest.approx(row.gflops / 2)

@@ -12,12 +12,10 @@ from benchmarks.cases import (
     BACKWARD,
     FORWARD,
     FORWARD_BACKWARD,
-    LENGTHS,
     LONGEST,
     VECTORS,
     Case,
     Shape,
-    draw,
     draw_sets,
     histogram,
     sentence_lengths,
@@ -28,7 +26,6 @@ from benchmarks.implementations.registry import (
     EAGER,
     FLASH_ATTENTION,
     IMPLEMENTATIONS,
-    ONE_MAP_ON_GPU,
 )
 from benchmarks.measure import agreement
 from qacg_kernels.testing import ParityRow
@@ -36,7 +33,7 @@ from qacg_kernels.testing import ParityRow
 CASE = Case(Shape(3, 2, 41, 8), mode=FORWARD_BACKWARD)
 
 
-@pytest.mark.parametrize("entries", [1, 100, 41 * 41, 3 * 41 * 41])  # a row, two rows, a map, three maps at a time
+@pytest.mark.parametrize("entries", [1, 100, 3 * 41 * 41])  # a row, two rows, three maps at a time
 def test_chunked_sigmoid_attention_matches_the_formula(monkeypatch, entries):
     monkeypatch.setattr(chunked_sigmoid, "_ENTRIES", entries)
     generator = torch.Generator().manual_seed(0)
@@ -59,14 +56,6 @@ def test_chunked_sigmoid_attention_matches_the_formula(monkeypatch, entries):
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)  # sums of chunks are float32
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_composition_agrees_with_eager(monkeypatch, lengths, dtype):
-    monkeypatch.setattr(chunked_sigmoid, "_ENTRIES", 500)
-    case = replace(CASE, lengths=lengths, dtype=dtype)
-    agreement.require_agreement({COMPOSITION: IMPLEMENTATIONS[COMPOSITION].build(case)}, case, draw_sets(case)[0])
-
-
 @pytest.mark.parametrize("mode", [FORWARD, FORWARD_BACKWARD, BACKWARD])
 @pytest.mark.parametrize("name", [COMPOSITION, "reference", "cpu"])
 def test_gate_vectors_agree_with_eager(name, mode):
@@ -78,20 +67,6 @@ def test_gate_vectors_agree_with_eager(name, mode):
     assert [tuple(t.shape) for t in inputs.gate] == [(8,)] * 4
 
 
-def test_wrong_gate_vectors_raise():
-    case = replace(CASE, gate=VECTORS)
-    eager = IMPLEMENTATIONS[EAGER].build(case)
-    with pytest.raises(agreement.ParityError, match=r"swapped.* has error"):
-        agreement.require_agreement(
-            {"swapped": lambda *operands: eager(*operands[:5], *operands[:4:-1])}, case, draw_sets(case)[0]
-        )
-
-
-@pytest.mark.parametrize("name", ONE_MAP_ON_GPU)
-def test_library_baselines_need_a_gpu(name):
-    assert IMPLEMENTATIONS[name].unsupported(CASE) == ["it requires a GPU"]
-
-
 def test_flash_attention_calls_the_installed_package(monkeypatch):
     module = types.ModuleType("flash_attn_interface")
     module.flash_attn_func = lambda query, key, value: query + key + value
@@ -99,11 +74,6 @@ def test_flash_attention_calls_the_installed_package(monkeypatch):
     call = IMPLEMENTATIONS[FLASH_ATTENTION].build(CASE)
     inputs = draw_sets(CASE)[0]
     torch.testing.assert_close(call(*inputs.operands), inputs.query + inputs.key + inputs.value)
-
-
-def test_composition_does_not_support_dropout():
-    (reason,) = IMPLEMENTATIONS[COMPOSITION].unsupported(replace(CASE, dropout=0.1))
-    assert "differs from dropout of their sum" in reason
 
 
 def test_histogram_is_that_of_sentihood():
@@ -125,7 +95,7 @@ def test_sentence_lengths_follow_the_histogram():
     assert (stretched[500], stretched[-1]) == (54, 256)
 
 
-def test_parity_report_with_failed_or_no_checks_raises(monkeypatch):
+def test_parity_report_with_a_failed_check_raises(monkeypatch):
     good = ParityRow("cpu", "float32", "long", "out", 1e-7, 1e-6, True)
     bad = good._replace(tensor="grad key", error=0.5, ok=False)
     monkeypatch.setattr(agreement, "parity_report", lambda: [good, good])
@@ -133,16 +103,6 @@ def test_parity_report_with_failed_or_no_checks_raises(monkeypatch):
     monkeypatch.setattr(agreement, "parity_report", lambda: [good, bad])
     with pytest.raises(agreement.ParityError, match=r"^cpu float32, long: grad key has error 0\.5, allowed 1e-06$"):
         agreement.require_parity()
-    monkeypatch.setattr(agreement, "parity_report", lambda: [])
-    with pytest.raises(agreement.ParityError, match="expected at least one check"):
-        agreement.require_parity()
-
-
-@pytest.mark.parametrize("mode", [FORWARD, FORWARD_BACKWARD])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_reference_agrees_with_eager(mode, dtype):
-    case = Case(Shape(2, 3, 20, 8), dtype, mode)
-    agreement.require_agreement({"reference": IMPLEMENTATIONS["reference"].build(case)}, case, draw_sets(case)[0])
 
 
 _eager = IMPLEMENTATIONS[EAGER].build(SMALL)
@@ -152,16 +112,8 @@ def _flipped_gate(q, k, v, cq, ck, lam):
     return _eager(q, k, v, cq, ck, -lam)
 
 
-def _softmax_alone(q, k, v, cq, ck, lam):
-    return _eager(q, k, v, cq, ck, 0 * lam)
-
-
 def _half_the_gradient(q, k, v, cq, ck, lam):
     return _eager(q, k, v, (cq + cq.detach()) / 2, ck, lam)
-
-
-def _not_a_number(*operands):
-    return _eager(*operands) * float("nan")
 
 
 def _without_context(q, k, v, *_):
@@ -172,9 +124,7 @@ def _without_context(q, k, v, *_):
     ("wrong", "message"),
     [
         (_flipped_gate, "out has error"),
-        (_softmax_alone, "out has error"),
         (_half_the_gradient, "grad context_query has error"),
-        (_not_a_number, "out has error"),
         (_without_context, "appears to not have been used"),
     ],
 )
@@ -182,10 +132,3 @@ def test_wrong_implementation_raises_with_its_name(wrong, message):
     case = replace(SMALL, mode=FORWARD_BACKWARD)
     with pytest.raises(agreement.ParityError, match=r"wrong, .*" + message):
         agreement.require_agreement({EAGER: _eager, "wrong": wrong}, case, draw_sets(case)[0])
-
-
-def test_eager_drops_entries_at_the_given_rate():
-    case = Case(Shape(1, 1, 64, 64), mode=FORWARD_BACKWARD, dropout=0.25)
-    inputs = draw(case, torch.Generator().manual_seed(0))
-    shown = IMPLEMENTATIONS[EAGER].build(case)(*inputs.operands[:2], torch.eye(64)[None, None], *inputs.operands[3:])
-    assert (shown == 0).float().mean().item() == pytest.approx(0.25, abs=0.05)

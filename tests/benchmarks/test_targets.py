@@ -4,12 +4,10 @@ import math
 from dataclasses import replace
 
 import pytest
-from benchmark_records import ORIGIN, SMALL, memory, overhead, product, time_of, times
+from benchmark_records import ORIGIN, SMALL, memory, product, time_of, times
 
 from benchmarks import records
 from benchmarks.cases import (
-    BACKWARD,
-    DOCUMENTS,
     FORWARD,
     FORWARD_BACKWARD,
     MAIN_SHAPES,
@@ -20,11 +18,8 @@ from benchmarks.cases import (
 )
 from benchmarks.implementations.registry import COMPILED, EAGER, IMPLEMENTATIONS, ONE_MAP
 from benchmarks.measure import agreement, ceiling, session
-from benchmarks.measure.ceiling import ceiling_record
-from benchmarks.model_steps.times import Workload, step_records
 from benchmarks.targets import __main__ as command, kinds
 from benchmarks.targets.performance import TARGETS
-from qacg_kernels.backends import cpu, triton
 
 CPU = TARGETS["cpu"]
 REQUIRED = [target for target in CPU if not target.stretch]
@@ -56,14 +51,6 @@ def test_rate_over_baseline_counts_the_work_of_each(cpu_seconds, met):
     assert kinds.RateOverBaseline(SMALL, baseline=ONE_MAP).judge("cpu", measured).met is met
 
 
-def test_speed_up_over_another_dtype_ignores_the_ceilings():
-    case = replace(SMALL, dtype="bfloat16")
-    measured = [time_of(case, "cpu", 100.0, peak=1000.0), time_of(SMALL, "cpu", 200.0, peak=100.0)]
-    result = kinds.SpeedUpOverCase(case, other=SMALL, at_least=1.0).judge("cpu", measured)
-    assert result.measured == "2.00x"
-    assert result.what.endswith("cpu vs float32")
-
-
 def test_speed_up_over_case_divides_by_the_product_times():
     both = Case(SENTENCES, mode=FORWARD_BACKWARD)
     dropout = replace(both, dropout=0.1)
@@ -82,52 +69,11 @@ def test_packed_cost_is_at_most_the_share_of_tokens(milliseconds, met):
     assert kinds.PackedCost(packed).judge("cpu", measured).met is met
 
 
-@pytest.mark.parametrize(("extra_mb", "met"), [(64.0, True), (64.1, False)])
-def test_temporary_memory_is_at_most_the_target(extra_mb, met):
-    target = kinds.TemporaryMemory(Case(MEMORY_SHAPE, mode=FORWARD_BACKWARD), most_mb=64)
-    assert target.judge("cpu", [memory(extra_mb)]).met is met
-
-
-@pytest.mark.parametrize(("median_us", "met"), [(29.9, True), (30.0, False)])
-def test_host_overhead_is_below_the_target(median_us, met):
-    target = kinds.HostOverhead(SMALL, below_us=30)
-    assert target.judge("cpu", [overhead(SMALL, "cpu", median_us, 29, 31)]).met is met
-
-
-def test_steps_compare_with_the_released_operations():
-    seconds = {("released", "float32"): [6.1], ("fused packed", "float32"): [1.0]}
-    measured = step_records(seconds, 0.01, ORIGIN, Workload("base-12", "training", "somewhere", 2, 128, 4000, 10000))
-    results = [target.judge("cpu", measured) for target in TARGETS["steps"]]
-    assert [one.measured for one in results if one.measured != kinds.NOT_MEASURED] == ["6.10x"]
-    assert [one.met for one in results] == [False, False, False, True, False]
-
-
 def test_targets_use_existing_implementations_once():
     items = [(type(target), target.case, getattr(target, "baseline", None)) for target in CPU]
     assert len(set(items)) == len(items)
     assert {name for item in kinds.merged_items(CPU, "cpu") for name in item.implementations} <= set(IMPLEMENTATIONS)
     assert {target.case.shape for target in REQUIRED} == {*MAIN_SHAPES, MEMORY_SHAPE}
-
-
-def test_merged_items_have_one_item_per_case():
-    items = kinds.merged_items(CPU, "cpu")
-    assert len({(item.case, item.kind) for item in items}) == len(items)
-    (forward,) = (item for item in items if item.case == Case(SENTENCES))
-    assert forward.implementations == (ONE_MAP, COMPILED, EAGER, "cpu")
-
-
-def test_corner_targets_require_86_cases_to_be_no_slower():
-    assert len(TARGETS["corners"]) == 86
-    assert min(target.at_least for target in TARGETS["corners"]) == 1.0
-
-
-def test_results_name_the_ceilings_and_amx(capsys):
-    tried = [("a", "float32", 300.0), ("b", "float32", 400.0), ("c", "bfloat16", 3000.0)]
-    amx = replace(ORIGIN, machine=ORIGIN.machine | {"instruction_sets": {"float32": "amx"}})
-    kinds.print_results([], [ceiling_record(name, dtype, "cpu", [rate], amx) for name, dtype, rate in tried])
-    shown = capsys.readouterr().out
-    assert "ceiling: b in float32: 400 GFLOP/s\nceiling: c in bfloat16: 3000 GFLOP/s\n" in shown
-    assert "500 GFLOP/s at the bfloat16 ceiling" in shown
 
 
 def test_stored_records_are_compared(tmp_path, capsys):
@@ -138,14 +84,6 @@ def test_stored_records_are_compared(tmp_path, capsys):
     assert "10.00x" in shown
     assert "1 of 23 stretch targets met" in shown
     assert command.main(["--records", str(tmp_path / "nothing")]) == 1
-
-
-def test_stretch_targets_are_compared_with_records():
-    documents = Case(DOCUMENTS, mode=BACKWARD)
-    slow = time_of(documents, "cpu", 10.0, peak=16 * documents.products / 10e6 / 0.64)
-    (target,) = (one for one in CPU if one.case == documents)
-    assert target.stretch
-    assert not target.judge("cpu", [slow]).met
 
 
 @pytest.fixture
@@ -192,27 +130,6 @@ def test_command_with_a_wrong_result_fails(measuring, monkeypatch, capsys):
     monkeypatch.setattr(session.Session, "_in_this_process", wrong)
     assert command.main(["--backend", "reference"]) == 1
     assert f"1 of {len(REQUIRED)} targets met" in capsys.readouterr().out
-
-
-def test_command_beside_a_gpu_measures_the_cpu_backend(measuring, monkeypatch, capsys):
-    for backend in (cpu, triton):
-        monkeypatch.setattr(backend, "missing", list)
-    command.main([])
-    assert "not measured:" not in capsys.readouterr().out
-
-
-def test_command_after_ctrl_c_keeps_its_records(measuring, monkeypatch, capsys, tmp_path):
-    original = session.Session._in_this_process
-
-    def once(self, item, names):
-        if measuring:
-            raise KeyboardInterrupt
-        return original(self, item, names)
-
-    monkeypatch.setattr(session.Session, "_in_this_process", once)
-    assert command.main(["--backend", "reference", "--out", str(tmp_path)]) == 130
-    assert {one.case for one in records.load(tmp_path.iterdir())} == {measuring[0]}
-    assert "same command resumes" in capsys.readouterr().out
 
 
 def test_command_resumes_after_its_minutes(measuring, monkeypatch, capsys, tmp_path):

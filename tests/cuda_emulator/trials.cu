@@ -29,37 +29,8 @@ void matrices(const Numbers n) {
   memcpy(n.out + 4 * thread_index(), to, sizeof(to));
 }
 
-void unwritten(const Numbers n) { memcpy(n.out + thread_index(), shared_memory() + 4 * thread_index(), 4); }
-
-void copy_without_a_wait(const Numbers n) {
-  copy_async(16 * thread_index(), n.in + 4 * thread_index(), true);
-  commit_copies();
-  memcpy(n.out + thread_index(), shared_memory() + 16 * thread_index(), 4);
-}
-
-void copy_with_a_wait(const Numbers n) {
-  copy_async(16 * thread_index(), n.in + 4 * thread_index(), thread_index() % 2 == 0);
-  commit_copies();
-  wait_for_copies<0>();
-  memcpy(n.out + thread_index(), shared_memory() + 16 * thread_index(), 4);
-}
-
-// Each warp writes a word that the next warp reads.
-template <bool kBarrier>
-void neighbours(const Numbers n) {
-  const int warp = thread_index() / kWarp, warps = 4;
-  if (thread_index() % kWarp == 0) store_word(4 * warp, n.in[warp]);
-  synchronise_warp();
-  if (kBarrier) synchronise_block();
-  if (thread_index() % kWarp == 0) memcpy(n.out + warp, shared_memory() + 4 * ((warp + 1) % warps), 4);
-}
-
 void leaving_before_a_barrier(const Numbers) {
   if (thread_index() < 64) synchronise_block();
-}
-
-void leaving_before_a_shuffle(const Numbers) {
-  if (thread_index() % kWarp < 16) shuffle_xor(0.0f, 1);
 }
 
 void different_instructions(const Numbers) {
@@ -74,13 +45,7 @@ void a_byte_too_far(const Numbers) {
   if (thread_index() == 0) shared_memory()[4096] = 1;
 }
 
-void a_bad_store(const Numbers) { store_word(4096, 0); }
 void a_store_off_four_bytes(const Numbers) { store_word(2, 0); }
-
-void a_bad_row(const Numbers) {
-  uint32_t to[4];
-  load_matrices(to, 8);
-}
 
 void a_source_off_16_bytes(const Numbers n) { copy_async(0, n.in + 1, true); }
 
@@ -108,18 +73,6 @@ void two_threads(const Numbers n) {
   if (thread_index() == 0) touch(kFirstWrites);
   pass<kBetween>();
   if (thread_index() == kOther) touch(kSecondWrites);
-}
-
-// Every thread of the first warp reads a word, before and after a barrier of the warp; then thread kWriter writes it.
-template <int kWriter, bool kBarrierLast>
-void write_behind_readers(const Numbers n) {
-  float* word = reinterpret_cast<float*>(shared_memory());
-  const bool reads = thread_index() < kWarp;
-  if (reads) memcpy(n.out + thread_index(), word, 4);
-  synchronise_warp();
-  if (reads && !kBarrierLast) memcpy(n.out + thread_index(), word, 4);
-  synchronise_warp();
-  if (thread_index() == kWriter) *word = 1.0f;
 }
 
 void bytes_side_by_side(const Numbers) { shared_memory()[thread_index()] = 1; }
@@ -169,37 +122,23 @@ constexpr Trial kTrials[] = {
     {"products", products, 32, 0},
     {"matrices", matrices<false>, 32, 512},
     {"matrices transposed", matrices<true>, 32, 512},
-    {"unwritten", unwritten, 32, 4096},
-    {"copy without a wait", copy_without_a_wait, 32, 4096},
-    {"copy with a wait", copy_with_a_wait, 32, 4096},
-    {"neighbours", neighbours<true>, 128, 4096},
-    {"neighbours without a barrier", neighbours<false>, 128, 4096},
     {"leaving before a barrier", leaving_before_a_barrier, 128, 4096},
-    {"leaving before a shuffle", leaving_before_a_shuffle, 128, 4096},
     {"different instructions", different_instructions, 128, 4096},
     {"a byte too far", a_byte_too_far, 128, 4096},
-    {"a bad store", a_bad_store, 128, 4096},
     {"a store off four bytes", a_store_off_four_bytes, 128, 4096},
-    {"a bad row", a_bad_row, 128, 4096},
     {"a source off 16 bytes", a_source_off_16_bytes, 128, 4096},
-    {"too much shared memory", unwritten, 32, 1 << 20},
-    {"write, read, same warp", two_threads<Between::kNothing, 1, true, false>, 64, 4096},
     {"write, shuffle, read, same warp", two_threads<Between::kShuffle, 1, true, false>, 64, 4096},
     {"write, warp's barrier, read, same warp", two_threads<Between::kWarp, 1, true, false>, 64, 4096},
     {"write, warp's barrier, read, next warp", two_threads<Between::kWarp, 32, true, false>, 64, 4096},
     {"write, block's barrier, read, next warp", two_threads<Between::kBlock, 32, true, false>, 64, 4096},
-    {"write, read, same thread", two_threads<Between::kNothing, 0, true, false>, 64, 4096},
     {"read, read, next warp", two_threads<Between::kNothing, 32, false, false>, 64, 4096},
     {"read, write, next warp", two_threads<Between::kNothing, 32, false, true>, 64, 4096},
     {"write, write, next warp", two_threads<Between::kNothing, 32, true, true>, 64, 4096},
     {"write, block's barrier, write, next warp", two_threads<Between::kBlock, 32, true, true>, 64, 4096},
-    {"reads, warp's barrier, write, same warp", write_behind_readers<7, false>, 64, 4096},
-    {"reads, warp's barriers, write, next warp", write_behind_readers<32, true>, 64, 4096},
     {"bytes side by side", bytes_side_by_side, 64, 4096},
     {"copy, wait, read, same thread", read_behind_a_copy<true, Between::kNothing, 0>, 64, 4096},
     {"copy, read, same thread", read_behind_a_copy<false, Between::kNothing, 0>, 64, 4096},
     {"copy, wait, read, next warp", read_behind_a_copy<true, Between::kNothing, 32>, 64, 4096},
-    {"copy, block's barrier, read, next warp", read_behind_a_copy<false, Between::kBlock, 32>, 64, 4096},
     {"copy, wait, block's barrier, read, next warp", read_behind_a_copy<true, Between::kBlock, 32>, 64, 4096},
     {"copy onto a copy", copy_onto_a_copy, 32, 4096},
     {"store, matrices", matrices_between_stores<Between::kNothing, Between::kWarp>, 32, 4096},

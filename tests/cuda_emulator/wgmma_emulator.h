@@ -1,7 +1,6 @@
 // csrc/cuda/wgmma.h on a CPU: products of a warp group, which happen at their issue or at a wait that covers them.
 // Until that wait their sums are NaN, and neither the sums nor the weights in registers may change. Fragments,
 // canonical layouts of shared memory and descriptors: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
-// tests/kernels/test_wgmma.py checks these one element at a time.
 #pragma once
 
 #include <array>

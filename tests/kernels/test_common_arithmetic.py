@@ -97,11 +97,6 @@ def test_narrowing_rounds_like_torch(dtype, common):
     assert (got == expected).all(), x[got != expected][:5]
 
 
-def test_pair_has_its_first_number_in_the_low_half(common):
-    for name, one, two in (("float16", 0x3C00, 0x4000), ("bfloat16", 0x3F80, 0x4000)):
-        assert getattr(common, f"pair_{name}")(ctypes.c_float(1.0), ctypes.c_float(2.0)) == one | two << 16
-
-
 def test_sigmoid_of_scaled_scores_matches_the_formula(common):
     x = np.concatenate([np.linspace(-120, 120, 2001), [-1e4, 1e4, -np.inf, np.inf]]).astype(np.float32)
     got = np.zeros_like(x)
@@ -121,15 +116,6 @@ def test_softmax_of_saved_maximum_and_sum_is_exact(size, common):
     count = ctypes.c_int64(powers.size)
     common.softmax_of_scores(pointer(powers), ctypes.c_float(top), ctypes.c_float(total), pointer(got), count)
     np.testing.assert_allclose(got, np.exp2(powers.astype(np.float64) - top) / total, rtol=5e-7, atol=1e-38)
-
-
-def test_softmax_of_row_without_keys_is_zero_or_nan(common):
-    nothing, zeros, got = np.full(3, -np.inf, dtype=np.float32), np.zeros(3, dtype=np.float32), np.ones(3, np.float32)
-    empty, count = ctypes.c_float(-np.inf), ctypes.c_int64(3)
-    common.softmax_of_scores(pointer(nothing), empty, ctypes.c_float(0), pointer(got), count)
-    assert (got == 0).all()
-    common.softmax_of_scores(pointer(zeros), empty, ctypes.c_float(np.nan), pointer(got), count)
-    assert np.isnan(got).all()
 
 
 def test_entry_gradients_equal_those_of_autograd(common):
@@ -160,7 +146,3 @@ def test_dropped_entry_ignores_a_nan_gradient(common):
     x = np.array([0.25, 0.5, 0.6, 0.0, np.nan, 2.0, 1.0], dtype=np.float32)
     common.gradient_of_cell(pointer(x), pointer(got))
     assert got.tolist() == [0.0, -0.5, 0.0, 0.0]
-
-
-def test_gate_logit_gradient_is_that_of_the_sigmoid(common):
-    assert common.logit_gradient(ctypes.c_float(3.0), ctypes.c_float(0.25)) == pytest.approx(3 * 0.25 * 0.75)

@@ -159,32 +159,6 @@ def test_bad_shape_raises_while_compiling(backend, device):
         call(key[..., 1:])
 
 
-def test_mask_without_values_raises_when_compiled(backend, device):
-    """Torch never fills the memory of a CausalBias."""
-    from torch.nn.attention.bias import causal_upper_left
-
-    inputs = make_inputs(Case("compiled causal bias"), torch.float32, device)
-
-    @torch.compile(backend="aot_eager")
-    def call(mask):
-        return qk.quasi_attention(*inputs.arguments(), attn_mask=mask, backend=backend)
-
-    with pytest.raises(TypeError, match="attn_mask: expected a tensor whose memory has its values, got CausalBias"):
-        call(causal_upper_left(17, 17))
-
-
-@pytest.mark.parametrize("name", ["dropout_p", "scale", "quasi_scale"])
-def test_tensor_as_number_raises_while_compiling(name, backend, device):
-    inputs = make_inputs(Case("compiled tensor option"), torch.float32, device)
-
-    @torch.compile(fullgraph=True, backend="aot_eager")
-    def call(number):
-        return qk.quasi_attention(*inputs.arguments(), **{name: number}, backend=backend)
-
-    with pytest.raises(Exception, match=rf"TypeError\('{name}: expected a number, got a tensor. Pass {name}.item\(\)"):
-        call(torch.tensor(0.3, device=device))
-
-
 class Encoder(torch.nn.Module):
     def __init__(self, backend):
         super().__init__()

@@ -4,14 +4,12 @@ import concurrent.futures
 import ctypes
 import os
 import re
-import shutil
 import struct
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import sass
 from native import compilers, cuda
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,25 +192,6 @@ def short_name(mangled: str) -> str:
     return f"{name}<{dim[1]}>" if dim else name
 
 
-def test_short_name_from_mangled_name():
-    problem = "EEvNS0_7ProblemE"
-    assert short_name(f"_ZN4qacg4cuda3mma13forward_shortINS_8Bfloat16ELi64{problem}") == "forward_short<64>"
-    assert short_name("_ZN4qacg4cuda5plain7forwardENS0_7ProblemE") == "forward"
-
-
-def test_fitting_blocks_match_values_computed_by_hand():
-    """Each limit determines the result of a case: shared memory, registers or threads."""
-    limits = LIMITS["8.0"]
-    assert fitting(limits, Shape(128, 81 * KIB), 32) == 2  # (81 + 1) 2 = 164
-    assert fitting(limits, Shape(128, 81 * KIB + 1), 32) == 1
-    assert fitting(limits, Shape(128, 80 * KIB), 32, KIB + 1) == 1
-    assert fitting(limits, Shape(128, 1 * KIB), 250) == 2
-    assert fitting(limits, Shape(256, 0), 257) == 0
-    assert fitting(limits, Shape(512, 0), 32) == 4
-    assert fitting(LIMITS["8.6"], Shape(512, 0), 32) == 3
-    assert fitting(limits, Shape(128, 163 * KIB + 1), 32) == 0
-
-
 @pytest.mark.full
 def test_resident_blocks_fit_shared_memory(shapes):
     """The numbers of blocks in RESIDENT must fit the shared memory. Nothing is compiled."""
@@ -255,30 +234,6 @@ def test_kernels_compile_without_spills(shapes, tmp_path):
     assert not misaligned
 
 
-@pytest.mark.full
-def test_dynamic_shared_memory_is_aligned_for_wgmma(tmp_path):
-    """The kernels' alignment check finds the section of a small kernel."""
-    source, target = tmp_path / "small.cu", tmp_path / "small.cubin"
-    kernel = "QACG_KERNEL(32, 1) small(char* to) { *to = *shared_memory(); }"
-    source.write_text(f'#include "cuda_intrinsics.h"\nnamespace qacg::cuda {{ {kernel} }}\n')
-    flags = ["-std=c++17", "-cubin", "-arch=sm_80", f"-I{ROOT / 'csrc/cuda'}"]
-    subprocess.run([compilers.nvcc(), *flags, str(source), "-o", str(target)], check=True)
-    assert shared_alignments(target.read_bytes()) == {"small": SHARED_ALIGNMENT}
-
-
-@pytest.mark.full
-def test_serialised_products_fail_the_compilation(tmp_path):
-    """Moves the final wait of the loop after the point where a path without products joins."""
-    for folder in ("cuda", "common"):
-        shutil.copytree(ROOT / "csrc" / folder, tmp_path / folder)
-    path = tmp_path / "cuda/hopper_forward.h"
-    text, wait = path.read_text(), "    wait_for_products<0>(quasi_sum);\n  }\n"
-    assert text.count(wait) == 1
-    path.write_text(text.replace(wait, "  }\n  wait_for_products<0>(quasi_sum);\n"))
-    with pytest.raises(AssertionError, match=SERIALISED):
-        compiled(str(tmp_path / "cuda/kernels_hopper_bfloat16.cu"), "9.0a", tmp_path)
-
-
 def supports(gpu: str) -> bool:
     return compilers.nvcc_version(compilers.nvcc()) >= cuda.DEFAULT_GPUS[gpu.removesuffix("a")]
 
@@ -299,34 +254,3 @@ def test_library_reports_its_gpus(tmp_path):
     # The values of csrc/cuda/README.md, in KiB.
     assert [-(-info.qacg_cuda_shared_memory(d, 1) // 1024) for d in (32, 64, 72, 128)] == [65, 76, 86, 86]
     assert [-(-info.qacg_cuda_shared_memory(d, 0) // 1024) for d in (128,)] == [81]
-
-
-def programs(cubin: Path) -> dict[str, list[sass.Instruction]]:
-    """The machine code of the kernels in a cubin, by short name; Triton brings the disassembler."""
-    nvdisasm = pytest.importorskip("triton_resources").NVDISASM
-    text = subprocess.run([nvdisasm, cubin], capture_output=True, text=True, check=True).stdout
-    sections = re.findall(r"\n\s*\.section\s+\.text\.(\w+)(.*?)(?=\n\s*\.section\s|\Z)", text, re.S)
-    return {short_name(name): sass.parse(body) for name, body in sections}
-
-
-def most_without_a_branch(program: list[sass.Instruction], opcode: str) -> int:
-    """The most instructions of this opcode between two branches or their targets."""
-    ends = {i.target for i in program} | {n + 1 for n, i in enumerate(program) if i.stem in ("BRA", "EXIT")}
-    counts = [0]
-    for index, instruction in enumerate(program):
-        if index in ends:
-            counts.append(0)
-        counts[-1] += instruction.opcode == opcode
-    return max(counts)
-
-
-@pytest.mark.parametrize("gpu", ["sm_80", "sm_90a"])
-def test_gate_sums_read_sixteen_rows_at_once(gpu, tmp_path):
-    """A branch between two reads makes the warp wait for the first one."""
-    source, cubin = tmp_path / "gates.cu", tmp_path / "gates.cubin"
-    source.write_text('#include "gate_kernels.h"\n')
-    flags = ("-std=c++17", "-O3", "-DNDEBUG", "-cubin", f"-arch={gpu}", f"-I{ROOT / 'csrc' / 'cuda'}")
-    subprocess.run([compilers.nvcc(), *flags, source, "-o", cubin], check=True)
-    kernels = programs(cubin)
-    assert most_without_a_branch(kernels["gate_partial_sums"], "LDG.E.U16") >= 16
-    assert most_without_a_branch(kernels["gate_sums"], "LDG.E") >= 16

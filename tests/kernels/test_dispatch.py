@@ -58,11 +58,6 @@ def test_explanation_is_also_a_dictionary():
         explanation["tpu"]
 
 
-def test_explain_supports_packed_calls(device):
-    inputs = make_inputs(Case("packed dispatch", sequences=(2, 3)), torch.float32, device)
-    assert qk.explain(*inputs.arguments(), **inputs.options)["reference"] == []
-
-
 @pytest.mark.parametrize(
     ("sizes", "dtype", "word"),
     [(dict(head_dim=257), torch.float32, "head size: expected 1 to 256, got 257"), (dict(), torch.float64, "float64")],
@@ -80,11 +75,6 @@ def test_named_backend_raises_where_auto_selects_another(sizes, dtype, word, dev
     assert torch.equal(qk.quasi_attention(*arguments), reference)
 
 
-@needs_cpu
-def test_explain_lists_all_reasons():
-    assert len(qk.explain(*call_of(torch.float64, head_dim=300))["cpu"]) == 2
-
-
 def test_missing_backend_raises_its_reason(monkeypatch):
     module = dispatch.backend_of("cpu")
     monkeypatch.setattr(module, "missing", lambda: ["the library was not built; do so"])
@@ -94,12 +84,6 @@ def test_missing_backend_raises_its_reason(monkeypatch):
         qk.quasi_attention(*arguments, backend="cpu")
     assert qk.explain(*arguments)["selected"] == ["reference"]
     assert qk.quasi_attention(*arguments).isfinite().all()
-
-
-def test_auto_uses_the_selected_backend(device):
-    arguments = call_of(device=device)
-    selected = qk.explain(*arguments)["selected"][0]
-    assert torch.equal(qk.quasi_attention(*arguments), qk.quasi_attention(*arguments, backend=selected))
 
 
 # On a faked GPU
@@ -128,11 +112,6 @@ def test_auto_follows_measurements_by_length_and_direction(monkeypatch):
     assert selected(length=9000, training=True) == "cuda"
     assert selected(dtype=torch.float32, length=512) == "triton"
     assert selected(head_dim=128, length=512) == "triton"
-
-
-def test_auto_ignores_measurements_of_missing_backends(monkeypatch):
-    faked_gpu.install(monkeypatch, ("triton",), (Choice(16, 64, False, 512, "cuda"),))
-    assert selected() == "triton"
 
 
 def test_explain_names_the_command_that_measures(monkeypatch):
@@ -207,20 +186,6 @@ def test_quiet_disables_the_warning(not_warned_yet, monkeypatch):
     assert_no_warning(*wide_heads())
 
 
-def test_warning_names_the_missing_library(not_warned_yet, monkeypatch):
-    monkeypatch.setattr(cpu, "missing", lambda: ["no compiler was found; install one"])
-    with pytest.warns(UserWarning, match="cpu: no compiler was found; install one"):
-        qk.quasi_attention(*call_of())
-
-
-def test_named_backend_does_not_warn(not_warned_yet):
-    assert_no_warning(*call_of(), backend="reference")
-
-
-def test_call_on_meta_does_not_warn(not_warned_yet):
-    assert_no_warning(*call_of(device="meta"))
-
-
 # A selection is cached for calls of one kind
 
 
@@ -246,17 +211,3 @@ def test_auto_selects_anew_for_another_length(monkeypatch):
     faked_gpu.install(monkeypatch, choices=choices)
     problems = [problem_of(*faked_gpu.call(length=n)) for n in (9, 129, 9)]
     assert [dispatch.select(p, "auto", differentiable=False).NAME for p in problems] == ["triton", "cuda", "triton"]
-
-
-def test_auto_selects_anew_for_packed_sequences(monkeypatch, device):
-    monkeypatch.setattr(cpu, "TAKES_PACKED", False)
-    inputs = make_inputs(Case("packed dispatch", sequences=(2, 3)), torch.float32, device)
-    qk.quasi_attention(*call_of(device=device))
-    with pytest.raises(RuntimeError, match="cu_seqlens: expected None, got packed sequences"):
-        qk.quasi_attention_varlen(*inputs.arguments(), **inputs.options, backend="cpu")
-
-
-def test_auto_selects_anew_for_training(monkeypatch):
-    faked_gpu.install(monkeypatch, choices=(Choice(16, 64, True, 128, "cuda"),))
-    problem = problem_of(*faked_gpu.call())
-    assert [dispatch.select(problem, "auto", grad).NAME for grad in (False, True)] == ["triton", "cuda"]

@@ -112,15 +112,6 @@ def test_raw_operator_clamps_lengths_that_would_wrap():
     assert torch.equal(schema.forward_op("cpu")(*problem.tensors, *problem.options)[0], expected)
 
 
-@pytest.mark.parametrize("name", ["scale", "quasi_scale"])
-@pytest.mark.parametrize(
-    ("value", "error"), [(float("nan"), ValueError), (float("inf"), ValueError), ("0.3", TypeError)]
-)
-def test_factors_that_are_no_finite_numbers_raise(name, value, error):
-    with pytest.raises(error, match=f"{name}: expected a"):
-        qk.quasi_attention(*tensors(1, 1, 4, 8), torch.rand(1, 1, 4), **{name: value})
-
-
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
 @pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
 def test_lengths_changed_before_the_backward_raise(packed, dtype):

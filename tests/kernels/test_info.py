@@ -10,8 +10,7 @@ from processes import run_python
 
 import qacg_kernels
 from qacg_kernels import info
-from qacg_kernels.backends import cpu, dispatch, triton
-from qacg_kernels.utils import cpu_info
+from qacg_kernels.backends import dispatch, triton
 
 
 def test_collect_has_the_versions_of_this_process():
@@ -20,15 +19,6 @@ def test_collect_has_the_versions_of_this_process():
     assert facts["torch"] == torch.__version__
     assert facts["cpu"]["threads"] == torch.get_num_threads()
     assert facts["cpu"]["cores"] >= 1
-
-
-def test_every_backend_is_available_or_has_a_reason():
-    backends = info.collect()["backends"]
-    assert set(backends) == set(dispatch.NAMES) - {"auto"}
-    for name, state in backends.items():
-        assert state["available"] == (name in qacg_kernels.available_backends())
-        assert state["available"] or all(len(reason) > 10 for reason in state["reasons"])
-        assert state["available"] or state["reasons"]
 
 
 @pytest.mark.parametrize("value", ["hopper", "unknown"])
@@ -46,29 +36,6 @@ def test_gpu_without_a_backend_is_reported_with_its_reason(monkeypatch):
     assert "triton     available; not on cuda:1: no table\n" in info.render(info.collect())
 
 
-def test_missing_library_is_reported_with_its_reason(monkeypatch):
-    monkeypatch.setattr(cpu, "_missing", ["the compiled CPU library is not there: no compiler was found"])
-    facts = info.collect()
-    assert facts["cpu_library"] == {
-        "built": False,
-        "reasons": ["the compiled CPU library is not there: no compiler was found"],
-        "instruction_sets": {},
-        "reasons_of_choice": {},
-    }
-    text = info.render(facts)
-    assert "cpu library   not in use: the compiled CPU library is not there: no compiler was found" in text
-    assert "cpu        not available: the compiled CPU library is not there: no compiler was found" in text
-
-
-def test_instruction_sets_appear_for_each_dtype(monkeypatch):
-    monkeypatch.setattr(cpu, "_missing", [])
-    monkeypatch.setattr(cpu, "instruction_sets", lambda: {"float32": "avx512", "bfloat16": "avx512_bf16"})
-    monkeypatch.setattr(cpu, "reasons_of_choice", lambda: {"float32": "the newest", "bfloat16": "the faster"})
-    text = info.render(info.collect())
-    assert "float32 on avx512: the newest" in text
-    assert "bfloat16 on avx512_bf16: the faster" in text
-
-
 @pytest.mark.parametrize(("hip", "architecture"), [(None, "sm_94"), ("6.4", "gfx942")])
 def test_device_line_names_the_architecture(monkeypatch, hip, architecture):
     properties = SimpleNamespace(
@@ -82,7 +49,7 @@ def test_device_line_names_the_architecture(monkeypatch, hip, architecture):
     assert f"Some GPU, {architecture}, 128.0 GiB" in info.render(facts)
 
 
-@pytest.mark.parametrize("probe", ["_cpu_model", "_usable_cores", "_backends", "_cuda", "_package_version"])
+@pytest.mark.parametrize("probe", ["_cpu_model", "_cuda"])
 def test_failed_probe_is_printed_and_hides_nothing_else(monkeypatch, probe):
     def fail():
         raise OSError("no such file")
@@ -107,10 +74,6 @@ def test_info_runs_as_a_program():
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.0GHz\nflags\t\t: fpu\n\n"
 VIRTUAL = "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\n"
-CORE = (
-    "processor\t: {n}\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
-    "CPU variant\t: 0x1\nCPU part\t: {part}\nCPU revision\t: 2\n\n"
-)
 
 
 @pytest.mark.parametrize(
@@ -118,18 +81,9 @@ CORE = (
     [
         (X86 * 2, "Some CPU @ 2.0GHz"),
         (VIRTUAL * 2, "AMD EPYC (family 26, model 2)"),
-        (
-            CORE.format(n=0, part="0xd4f") + CORE.format(n=1, part="0xd4f"),
-            "ARM implementer 0x41 part 0xd4f variant 0x1 revision 2",
-        ),
-        (
-            CORE.format(n=0, part="0xd41") + CORE.format(n=1, part="0xd05"),
-            "ARM implementer 0x41 part 0xd05 variant 0x1 revision 2; "
-            "implementer 0x41 part 0xd41 variant 0x1 revision 2",
-        ),
         ("BogoMIPS\t: 100\n", platform.processor() or platform.machine()),
     ],
-    ids=["x86", "virtual", "equal cores", "two kinds of cores", "no name"],
+    ids=["x86", "virtual", "no name"],
 )
 def test_cpu_name_on_linux_is_that_of_proc_cpuinfo(table, name):
-    assert cpu_info._of_linux(table) == name
+    assert info._of_linux(table) == name

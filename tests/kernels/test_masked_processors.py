@@ -71,9 +71,3 @@ def test_bfloat16_is_widened_if_its_products_are_slow(program, gain, widened):
     (_, _), (forced, why), _ = chosen([program], gain, capability="avx512_bf16")
     assert forced == "avx512_bf16"
     assert why == "set by QACG_CPU_CAPABILITY"
-
-
-def test_unknown_capability_has_an_error_as_reason(program):
-    for name, why in chosen([program], capability="sse9"):
-        assert name == "-"
-        assert why == "QACG_CPU_CAPABILITY: expected plain, avx2, avx512, avx512_bf16 or amx, got 'sse9'"

@@ -79,15 +79,6 @@ def test_raw_operator_has_the_gradients_of_the_function(case, backend, device):
     torch.testing.assert_close(dict(zip(leaves, gradients)), {name: expected[f"grad {name}"] for name in leaves})
 
 
-def test_saved_tensors_require_no_gradient(backend, device):
-    inputs = make_inputs(CASES[0], widest(backend, device), device)
-    problem = problem_of(*inputs.arguments(trainable(inputs)), **inputs.options)
-    out, softmax_out, _, row_max, *_ = schema.forward_op(backend)(*problem.tensors, *problem.options)
-    assert out.requires_grad
-    assert not softmax_out.requires_grad
-    assert not row_max.requires_grad
-
-
 def test_second_derivative_raises_with_advice(backend, device):
     inputs = make_inputs(CASES[0], widest(backend, device), device)
     leaves = trainable(inputs)

@@ -3,7 +3,6 @@
 import copy
 import pickle
 
-import numpy as np
 import pytest
 import torch
 from doubled_layers import WAYS, change
@@ -125,20 +124,6 @@ def test_patched_module_accepts_every_name_of_the_context():
         torch.testing.assert_close(module(x, additive(), None, **{name: c})[0], expected)
 
 
-def test_patching_again_replaces_nothing():
-    model = PublishedModel()
-    assert apply_fused_attention(model) == 2
-    assert apply_fused_attention(model) == 0
-    assert apply_fused_attention(nn.Sequential(nn.Linear(2, 2), nn.MultiheadAttention(4, 2))) == 0
-
-
-def test_module_used_twice_is_replaced_once():
-    model = PublishedModel()
-    model.layer[1].self = model.layer[0].self
-    assert apply_fused_attention(model) == 1
-    assert model.layer[1].self is model.layer[0].self
-
-
 class DropsOtherwise(PublishedAttention):
     """Published attention whose dropout has another name, is a number or is missing."""
 
@@ -168,23 +153,15 @@ def test_dropout_of_the_replaced_module_is_kept(form):
         assert module.dropout is layer
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5])
-def test_dropout_by_a_function_only_raises(p):
+def test_dropout_by_a_function_only_raises():
     module = DropsOtherwise(dropout=0.25)
     del module.dropout
-    module.drop = lambda x: nn.functional.dropout(x, p, module.training)
+    module.drop = lambda x: nn.functional.dropout(x, 0.1, module.training)
     state = torch.get_rng_state()
     with pytest.raises(ValueError, match=r"DropsOtherwise: expected dropout by an nn.Dropout of the module"):
         apply_fused_attention(module)
     assert type(module) is DropsOtherwise and module.training
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_dropout_of_another_class_raises():
-    module = DropsOtherwise(dropout=0.25)
-    module.dropout = nn.AlphaDropout(0.25)
-    with pytest.raises(ValueError, match=r"DropsOtherwise: expected an nn.Dropout, got AlphaDropout"):
-        apply_fused_attention(module)
 
 
 @pytest.mark.parametrize("root", [True, False])
@@ -246,7 +223,6 @@ REJECTED = {
         r"expected its forward to return one tensor, or a tuple of five values.* got 4 values",
         ReturnsFour,
     ),
-    "another call": (r"expected a module that can be called as \(hidden_states", TakesMore),
     "shape": (
         r"context_for_q: expected a layer from 12 to 12 .* got one from 12 to 4",
         lambda: reshaped(PublishedAttention()),
@@ -263,26 +239,9 @@ def test_unsupported_module_raises(message, make):
     assert not isinstance(module, FusedQuasiAttention)
 
 
-@pytest.mark.parametrize("make", [PublishedModel, lambda: nn.Linear(2, 2)], ids=["model", "nothing to replace"])
-@pytest.mark.parametrize(
-    "error, message, options",
-    [
-        (TypeError, "beta: expected a number, got str", {"beta": "1"}),
-        (ValueError, "gamma: expected a finite number, got nan", {"gamma": float("nan")}),
-        (TypeError, "quasi_scale: expected a number, got NoneType", {"quasi_scale": None}),
-        (ValueError, "backend: expected one of 'auto', .* got None", {"backend": None}),
-        (TypeError, "output_attentions: expected True or False, got 'no'", {"output_attentions": "no"}),
-        (TypeError, "verify: expected True or False, got 1", {"verify": 1}),
-    ],
-)
-def test_patch_with_a_bad_option_raises(make, error, message, options):
-    with pytest.raises(error, match=message):
-        apply_fused_attention(make(), **options)
-
-
-@pytest.mark.parametrize("model", [None, "model", PublishedModel])
+@pytest.mark.parametrize("model", [None, PublishedModel])
 def test_patch_of_no_module_raises(model):
-    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, got (NoneType|str|type). Pass the model"):
+    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, got (NoneType|type). Pass the model"):
         apply_fused_attention(model)
 
 
@@ -291,16 +250,9 @@ def test_patch_of_no_module_raises(model):
 READERS = {
     "detach and numpy": lambda m: m.detach().cpu().numpy().flatten(),
     "data and numpy": lambda m: m.data.cpu().float().numpy(),
-    "conversion by numpy": np.histogram,
     "a head": lambda m: m[0, 0],
-    "a mean": lambda m: m.mean(1),
-    "a stack of layers": lambda m: torch.stack([m, m]),
-    "a list": lambda m: m.tolist(),
     "a loop": list,
     "a product": lambda m: torch.ones(3, 3) @ m,
-    "a view": lambda m: m.view(-1),
-    "a transpose": lambda m: m.mT,
-    "a truth value": bool,
     "a file": pickle.dumps,
 }
 
@@ -328,14 +280,6 @@ def test_placeholder_map_can_be_copied_like_a_tensor():
         assert tuple(copied.shape) == (BATCH, HEADS, 0, 0)
     assert "PlaceholderMap" in repr([absent])
     assert "PlaceholderMap" in f"{absent}"
-
-
-def test_packed_call_of_a_patched_module_returns_no_map():
-    module = PublishedAttention().eval()
-    apply_fused_attention(module)
-    x, c = inputs()
-    offsets = torch.tensor([0, x.shape[1]])
-    assert module(x[0], context=c[0], cu_seqlens=offsets, max_seqlen=x.shape[1])[1:4] == (None, None, None)
 
 
 @pytest.mark.full
@@ -388,24 +332,6 @@ def run(blocks, x, c):
     for block in blocks:
         x = block(x, additive(x.dtype), x.device, c)
     return x
-
-
-def test_cg_bert_mask_without_values_raises():
-    from torch.nn.attention.bias import causal_upper_left  # here, because it imports the compiler
-
-    blocks = released(layers=1)
-    apply_fused_attention(blocks)
-    x, c = inputs()
-    with pytest.raises(TypeError, match="attention_mask: expected a tensor whose memory has its values"):
-        blocks[0](x, causal_upper_left(x.shape[1], x.shape[1]), x.device, c)
-
-
-def test_cg_bert_mask_on_another_device_raises():
-    blocks = released(layers=1)
-    apply_fused_attention(blocks)
-    x, c = inputs()
-    with pytest.raises(ValueError, match="attention_mask: expected device cpu like hidden_states, got meta"):
-        blocks[0](x, additive(x.dtype).to("meta"), x.device, c)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -489,16 +415,6 @@ class ReturnsHeads(PublishedAttention):
         return self.heads(super().forward(hidden_states, attention_mask, device, C_embed)[0])
 
 
-class NeedsMore(PublishedAttention):
-    def forward(self, hidden_states, attention_mask, *, context):
-        return super().forward(hidden_states, attention_mask, None, context)
-
-
-class FirstOnly(PublishedAttention):
-    def forward(self, hidden_states, attention_mask, device=None, C_embed=None):
-        return super().forward(hidden_states, attention_mask, device, C_embed)[:1]
-
-
 class CalledOnce(nn.Linear):
     def forward(self, x):
         if hasattr(self, "called"):
@@ -517,11 +433,10 @@ def with_a_failing_layer():
     ("make", "message"),
     [
         (ReturnsHeads, "expected a result of shape"),
-        (NeedsMore, r"expected a module that can be called as \(hidden_states"),
-        (FirstOnly, "expected its forward to return .*five values.* got 1 values"),
+        (TakesMore, r"expected a module that can be called as \(hidden_states"),
         (with_a_failing_layer, "expected layers that PatchedQuasiAttention can use, got the error: called twice"),
     ],
-    ids=["shape", "call", "values", "layer"],
+    ids=["shape", "call", "layer"],
 )
 @pytest.mark.parametrize("verify", [True, False])
 def test_module_that_would_fail_is_not_patched(verify, make, message):
@@ -561,22 +476,6 @@ def test_patching_keeps_what_hangs_on_gate_layers(make, way):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
-def test_patching_of_layers_without_parameters(make):
-    x, c = inputs()
-    module = change(strengthen(make()), ("",), Quantized).eval()
-    expected = module(x, additive(), None, c)
-    assert apply_fused_attention(module) == 1
-    found = module(x, additive(), None, c)
-    assert torch.allclose(*(r if make is ReleasedContextGuided else r[0] for r in (found, expected)), atol=1e-5)
-
-
-def test_unverified_patch_does_not_compare_results():
-    attention = strengthen(PublishedModel(layers=1))
-    assert apply_fused_attention(attention, quasi_scale=0.5, verify=False) == 1
-    assert attention.layer[0].self.quasi_scale == 0.5
-
-
 @pytest.mark.parametrize("make", [PublishedModel, released], ids=["QACG-BERT", "CG-BERT"])
 def test_modules_on_the_meta_device_are_patched_by_kind(make):
     model = make().to("meta")
@@ -584,9 +483,3 @@ def test_modules_on_the_meta_device_are_patched_by_kind(make):
     kind = PatchedQuasiAttention if make is PublishedModel else FusedContextMixing
     blocks = model.layer if make is PublishedModel else model
     assert all(type(block.self) is kind for block in blocks)
-
-
-def test_default_device_does_not_matter_to_patching():
-    model = PublishedModel()
-    with torch.device("meta"):
-        assert apply_fused_attention(model) == 2

@@ -6,9 +6,8 @@ import math
 import pytest
 import torch
 
-from qacg_kernels import GateParameters, attention_maps, quasi_attention, quasi_attention_varlen
-from qacg_kernels.call.equations import visible
-from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS
+from qacg_kernels import GateParameters, quasi_attention, quasi_attention_varlen
+from qacg_kernels.call.equations import MINUS_LOG_KEYS, visible
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import MASKS, QUASI_BIASES, Case, make_inputs
 
@@ -110,38 +109,6 @@ def test_packed_sequences_have_the_bias_of_padded_ones(is_causal, backend, devic
         torch.testing.assert_close(got[start : start + length], alone[0].transpose(0, 1), rtol=1e-5, atol=1e-6)
 
 
-def test_padding_by_length_and_by_masks_is_the_same():
-    query, key, value, context_query, context_key = operands(*SHAPE)
-    lam, lengths = gate_of(query), torch.tensor([4, 9])
-    seen = torch.arange(9) < lengths.view(-1, 1, 1, 1)
-    masks = (seen, torch.where(seen, 0.0, -10000.0), torch.where(seen, 0.0, torch.finfo(torch.float32).min))
-    wide = query, key, value, context_query, context_key
-    expected = quasi_attention(*wide, lam, key_lengths=lengths, quasi_bias=MINUS_LOG_KEYS, backend="reference")
-    for mask in masks:
-        got = quasi_attention(*wide, lam, attn_mask=mask, quasi_bias=MINUS_LOG_KEYS, backend="reference")
-        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_row_sum_of_the_map_is_below_one_for_scores_of_zero():
-    """With scores of 0, sigmoid(-log n) is 1 / (n + 1) for each of n keys."""
-    query, key, value, *_ = operands(*SHAPE)
-    zero = torch.zeros_like(query)
-    lam = torch.ones(SHAPE[:-1])
-    _, _, gated, _ = attention_maps(query, key, value, zero, zero, lam, is_causal=True, quasi_bias=MINUS_LOG_KEYS)
-    n = torch.arange(1.0, 10.0)
-    torch.testing.assert_close(gated.sum(-1), (n / (n + 1)).expand(SHAPE[:-1]))
-
-
-def test_maps_of_some_rows_have_their_biases():
-    wide = operands(*SHAPE)
-    lam = gate_of(wide[0])
-    bias = torch.randn(SHAPE[:-1], generator=GENERATOR)
-    whole = attention_maps(*wide, lam, quasi_bias=bias)
-    part = attention_maps(*wide, lam, quasi_bias=bias, rows=[5, 0])
-    for all_rows, some in zip(whole, part):
-        torch.testing.assert_close(some, all_rows[:, :, [5, 0]])
-
-
 def test_gradients_with_a_bias():
     inputs = [t.requires_grad_() for t in operands(1, 2, 4, 3, dtype=torch.float64)]
     gate = GateParameters(*(torch.randn(3, dtype=torch.float64, generator=GENERATOR) for _ in range(4)))
@@ -162,24 +129,6 @@ def test_compiled_calls_have_a_bias(backend, device):
         return number + quasi_attention(*wide, lam, key_lengths=lengths, quasi_bias=MINUS_LOG_KEYS, backend=backend)
 
     torch.testing.assert_close(torch.compile(call, fullgraph=True)(*wide), call(*wide))
-
-
-def test_a_batch_under_vmap_has_a_bias():
-    wide = torch.randn(5, 4, 1, 2, 9, 8, generator=GENERATOR).unbind()
-    lam, biases = torch.rand(4, 1, 2, 9), torch.randn(4, 1, 2, 1, generator=GENERATOR)
-
-    def call(bias, lam, *wide):
-        return quasi_attention(*wide, lam, quasi_bias=bias, backend="reference")
-
-    got = torch.vmap(call)(biases, lam, *wide)
-    expected = torch.stack([call(*each) for each in zip(biases, lam, *wide)])
-    torch.testing.assert_close(got, expected)
-
-
-def test_zero_runs_without_a_bias():
-    wide = operands(*SHAPE)
-    for zero in (0, 0.0, -0.0, False):
-        assert problem_of(*wide, gate_of(wide[0]), quasi_bias=zero).quasi_bias is None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

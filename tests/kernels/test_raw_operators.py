@@ -65,27 +65,19 @@ BAD_FORWARD = [
     ("lambda", dict(value=of(B, H, S, D, dtype=torch.bfloat16)), "value"),
     ("lambda", dict(context_query=of(B, H, L - 1, D)), "context_query"),
     ("lambda", dict(context_key=of(B, H, S - 2, D)), "context_key"),
-    ("lambda", dict(context_key=of(B, 1, S, D)), "context_key"),
     ("lambda", dict(gate_lambda=of(1, H, L)), r"gate.*: expected shape \(3, 2, 6\).* got .*\(1, 2, 6\)"),
-    ("lambda", dict(gate_lambda=of(B, H, L - 1)), "gate"),
-    ("lambda", dict(gate_lambda=of(L)), "gate"),
     ("lambda", dict(gate_lambda=of(B, H, L, dtype=torch.float64)), "gate"),
     ("lambda", dict(gate_lambda=None), "gate.query"),
     ("lambda", dict(gate_form=1), "gate_form"),
     ("lambda", dict(gate_form=5), "gate_form"),
     ("lambda", dict(attn_mask=of(1, 1, 1, S - 1)), r"attn_mask: expected .*\(3, 2, 6, 6\).*, got shape \(1, 1, 1, 5\)"),
-    ("lambda", dict(attn_mask=of(2, 1, 1, S)), "attn_mask"),
     ("lambda", dict(attn_mask=of(L, S)), "attn_mask"),
     ("lambda", dict(attn_mask=of(1, 1, 1, S, dtype=torch.int64)), "attn_mask"),
     ("lambda", dict(quasi_bias=of(1, H, L - 1)), r"quasi_bias: expected .*\(3, 2, 6\).*, got shape \(1, 2, 5\)"),
-    ("lambda", dict(quasi_bias=of(2, 1, 1)), "quasi_bias"),
-    ("lambda", dict(quasi_bias=of(B, H, L, 1)), "quasi_bias"),
     ("lambda", dict(quasi_bias=of(1, 1, L, dtype=torch.float64)), "quasi_bias: expected .*float32"),
     ("lambda", dict(dropout_seed=None), "dropout_seed: expected an int64 scalar"),
     ("lambda", dict(dropout_seed=of()), "dropout_seed: expected an int64 scalar"),
     ("lambda", dict(dropout_p=1.0), "dropout_p: expected a probability"),
-    ("lambda", dict(dropout_p=-0.5), "dropout_p: expected a probability"),
-    ("lambda", dict(dropout_p=float("nan")), "dropout_p: expected a probability"),
     ("gate", dict(key_lengths=whole(6, 6)), r"key_lengths: expected shape \(3,?\).*, got (shape )?\(2\)"),
     ("gate", dict(key_lengths=of(B)), "key_lengths: expected"),
     ("gate", dict(gate_query=of(D - 1)), r"gate.query: expected shape \(8\) or \(2, 8\).*, got (shape )?\(7\)"),
@@ -201,12 +193,6 @@ def test_forward_mode_raises_with_advice(run, needs_grad, checking):
             dual = forward_ad.make_dual(out.detach(), torch.ones_like(out))
             saved = [t.detach() for t in saved]
             schema.backward_op(checking)(dual, None, None, *tensors.values(), *saved, **options)
-
-
-def test_dual_level_without_a_tangent_changes_nothing():
-    expected = forward("reference", "gate")[0]
-    with forward_ad.dual_level():
-        assert torch.equal(forward("reference", "gate")[0], expected)
 
 
 @pytest.mark.skipif(library("_cuda") is None, reason="the CUDA library was not built")

@@ -7,7 +7,7 @@ from full_members import member
 from oracle.quasi_attention import kept, philox, quasi_attention
 
 import qacg_kernels as qk
-from qacg_kernels.testing import evaluate, through_backend, through_eager
+from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
 # Sums of a few hundred terms of size one in another order differ by a few hundred times eps.
@@ -90,10 +90,10 @@ def through_maps(inputs, tensors):
     return attention @ tensors["value"], lam if inputs.case.returns_lambda else None
 
 
-FORMULATIONS = {"reference": through_backend("reference"), "eager": through_eager, "maps": through_maps}
+FORMULATIONS = {"reference": through_backend("reference"), "maps": through_maps}
 
 
-# The default run has every case in one of the three formulations, which alternate.
+# The default run has every case in one of the two formulations, which alternate.
 @pytest.mark.parametrize(
     ("case", "attend"),
     [

@@ -14,18 +14,6 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are missing")
 
 
-def test_cases_combine_the_options_of_kernels():
-    names = {case.name for case in selftest._SMALL + selftest._LARGE}
-    assert {"L = 1,100", "9 queries x 4,200 keys", "B*H = 192", "offsets above 2^31"} <= names
-    for one, other in (
-        ("is_causal", "dropout_p"),
-        ("mask", "dropout_p"),
-        ("key_lengths", "dropout_p"),
-        ("sequences", "is_causal"),
-    ):
-        assert any(getattr(case, one) and getattr(case, other) for case in selftest._SMALL), (one, other)
-
-
 def scripted(monkeypatch, *processes):
     """Makes the processes of `results_of` print scripted lines; returns the calls that each received."""
     requests = []
@@ -63,34 +51,14 @@ def test_calls_without_time_are_reported(monkeypatch):
     assert {r["result"] for r in selftest.results_of(CPU, 0)} == {"not completed: the time limit is reached"}
 
 
-def test_call_stopped_by_the_total_time_limit_did_not_crash(monkeypatch):
-    def until_the_limit():
-        yield {"call": "a", "result": "right"}
-        monkeypatch.setattr(selftest.time, "time", lambda: float("inf"))
-
-    scripted(monkeypatch, until_the_limit())
-    results = {r["call"]: r["result"] for r in selftest.results_of(CPU, 1)}
-    late = "not completed: the time limit is reached"
-    assert results == {"a": "right", "b": late, "c": late}
-
-
-@pytest.mark.parametrize("hangs", ["start", "call"])
-def test_hung_process_is_killed(hangs, monkeypatch, capfd):
+def test_hung_process_is_killed(monkeypatch, capfd):
     """The process prints its stack. A call that exceeds its time limit counts as hung."""
-    last = "importlib.import_module(name).run(device, seconds, *others)"
-    assert last in selftest._CHILD
-    if hangs == "start":
-        monkeypatch.setattr(selftest, "_CHILD", selftest._CHILD.replace(last, "__import__('time').sleep(600)"))
-    monkeypatch.setattr(selftest, "_SECONDS_OF_A_CALL", 0.5 if hangs == "start" else 600)
-    assert list(selftest._lines("cpu", ["cpu|float32|plain"], time.time() if hangs == "call" else float("inf"))) == []
+    assert list(selftest._lines("cpu", ["cpu|float32|plain"], time.time())) == []
     assert "Timeout" in capfd.readouterr().err
 
 
 @pytest.mark.full
-def test_process_imports_nothing_from_the_current_folder(monkeypatch, tmp_path):
-    for name in ("queue", "json", "torch", "random"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
-    monkeypatch.chdir(tmp_path)
+def test_process_runs_a_call():
     call = "cpu|float32|plain"
     assert list(selftest._lines("cpu", [call], float("inf"))) == [{"call": call, "result": "right"}]
 
@@ -105,18 +73,6 @@ def test_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsys):
     record = json.loads((tmp_path / "a.json").read_text())
     assert record["machine"]["torch"] == torch.__version__
     assert record["results"][1] == wrong
-
-
-@pytest.mark.parametrize("interpreted, device", [("0", "cuda"), ("1", "cpu")])
-def test_default_device_is_that_of_the_kernels(interpreted, device, monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", interpreted)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(selftest.info, "collect", dict)
-    monkeypatch.setattr(selftest.info, "render", str)
-    devices = []
-    monkeypatch.setattr(selftest, "results_of", lambda device, minutes: devices.append(device.type) or [])
-    selftest.main([])
-    assert devices == [device]
 
 
 @pytest.mark.parametrize(
@@ -136,19 +92,6 @@ def test_command_with_invalid_option_is_an_error(options, message, monkeypatch, 
     with pytest.raises(SystemExit):
         selftest.main(["--device", "cpu", *options])
     assert message in capsys.readouterr().err
-
-
-def test_command_counts_calls_that_are_not_completed(monkeypatch, capsys):
-    late = [{"call": name, "result": "not completed: the time limit is reached"} for name in "ab"]
-    monkeypatch.setattr(selftest, "results_of", lambda device, minutes: [*answers("c"), *late])
-    assert selftest.main(["--device", "cpu"]) == 1
-    assert "1 of 3 calls are right, 2 not completed: pass --minutes" in capsys.readouterr().out
-
-
-def test_command_without_a_backend_states_it(monkeypatch, capsys):
-    monkeypatch.setattr(selftest, "calls", lambda device: [])
-    assert selftest.main(["--device", "cpu"]) == 1
-    assert "no backend that is compared with the reference can run on cpu" in capsys.readouterr().out
 
 
 @pytest.mark.full

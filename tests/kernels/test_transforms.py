@@ -112,12 +112,6 @@ def test_vmap_over_gates_equals_separate_calls():
         torch.testing.assert_close(out, attend_with(one, rows))
 
 
-def test_traced_graph_has_the_gate_as_an_input():
-    rows = torch.randn(5, 2, 3, 6, 8)
-    graph, other = make_fx(attend_with)(gates(), rows), gates()
-    torch.testing.assert_close(graph(other, rows), attend_with(other, rows))
-
-
 def test_saved_gate_is_loaded_with_weights_only(tmp_path):
     gate = gates()
     torch.save(gate, tmp_path / "gate.pt")
@@ -162,17 +156,6 @@ def test_gradients_per_sample_equal_separate_calls(order, backend, device):
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_vmap_over_key_lengths_equals_separate_calls(backend, device):
-    inputs = make_inputs(Case("mapped lengths", batch=1, queries=7), device=device)
-    lengths = torch.tensor([[3], [7]], device=device)
-
-    def call(lengths):
-        return qk.quasi_attention(*inputs.arguments(), key_lengths=lengths, backend=backend)
-
-    torch.testing.assert_close(torch.func.vmap(call)(lengths), torch.stack([call(n) for n in lengths]))
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_gradients_over_key_lengths_equal_separate_calls(backend, device):
     inputs = make_inputs(Case("mapped lengths", batch=1, queries=7), device=device)
     lengths = torch.tensor([[3], [7]], device=device)
@@ -184,20 +167,6 @@ def test_gradients_over_key_lengths_equal_separate_calls(backend, device):
     of_query = torch.func.grad(loss)
     got = torch.func.vmap(of_query, in_dims=(None, 0))(inputs.tensors["query"], lengths)
     torch.testing.assert_close(got, torch.stack([of_query(inputs.tensors["query"], n) for n in lengths]))
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_gradients_over_offsets_equal_separate_calls(backend, device):
-    inputs = make_inputs(Case("mapped offsets", sequences=(3, 4)), device=device)
-    offsets = torch.tensor([[0, 3, 7], [0, 7, 7]], device=device)
-
-    def loss(query, offsets):
-        arguments, options = (query, *inputs.arguments()[1:]), {"cu_seqlens": offsets, "max_seqlen": 7}
-        return qk.quasi_attention_varlen(*arguments, **options, backend=backend).square().sum()
-
-    of_query = torch.func.grad(loss)
-    got = torch.func.vmap(of_query, in_dims=(None, 0))(inputs.tensors["query"], offsets)
-    torch.testing.assert_close(got, torch.stack([of_query(inputs.tensors["query"], n) for n in offsets]))
 
 
 def test_second_derivatives_raise_with_advice(backend, device):
@@ -308,31 +277,10 @@ def test_export_of_a_batch_size_that_depends_on_data(option, strict, backend, de
         torch.testing.assert_close(program(kept, *inputs), model(kept, *inputs))
 
 
-@pytest.mark.compiles
-def test_export_of_a_module_batch_that_depends_on_data(backend, device):
-    module = qk.FusedQuasiAttention(16, 2, backend=backend).eval().to(device)
-    model = KeptRows(lambda x, mask: module(x, mask, context=x)[0])
-    model.module = module
-    inputs = torch.randn(4, 5, 16, device=device), MASK_OF_KEYS[:, 0, 0].to(device)
-    keep = torch.tensor([True, False, True, True], device=device)
-    program = torch.export.export(model, (keep, *inputs)).module()
-    torch.testing.assert_close(program(~keep, *inputs), model(~keep, *inputs))
-
-
 def test_call_traces_symbolic_sizes(backend, device):
     inputs = make_inputs(Case("traced", queries=7, head_dim=8), device=device).arguments()
     graph = make_fx(lambda *heads: qk.quasi_attention(*heads, backend=backend), tracing_mode="symbolic")(*inputs)
     assert torch.equal(graph(*inputs), qk.quasi_attention(*inputs, backend=backend))
-
-
-def test_attention_maps_with_dropout_trace_symbolic_sizes():
-    inputs = [*torch.randn(5, 2, 2, 5, 8).unbind(), torch.rand(2, 2, 5)]
-
-    def softmax_map(*inputs):
-        return qk.attention_maps(*inputs, dropout_p=0.1, dropout_seed=torch.tensor(3))[0]
-
-    graph = make_fx(softmax_map, tracing_mode="symbolic")(*inputs)
-    assert torch.equal(graph(*inputs), softmax_map(*inputs))
 
 
 def operands(*sizes, keys=None):
@@ -356,19 +304,3 @@ def test_flop_counter_of_packed_call_counts_sequences():
     with FlopCounterMode(display=False) as counter:
         qk.quasi_attention_varlen(*operands(8, 2, 4), torch.rand(8, 2), cu_seqlens=offsets, max_seqlen=5)
     assert counter.get_total_flops() == 6 * (3 * 3 + 5 * 5) * 2 * 4
-
-
-def test_flop_counter_of_fake_packed_call_is_an_upper_bound():
-    with FakeTensorMode(), FlopCounterMode(display=False) as counter:
-        offsets = torch.tensor([0, 3, 3, 8])
-        qk.quasi_attention_varlen(*operands(8, 2, 4), torch.rand(8, 2), cu_seqlens=offsets, max_seqlen=5)
-    assert counter.get_total_flops() == 6 * (8 * 5) * 2 * 4
-
-
-@pytest.mark.parametrize("name", ["query", "value"])
-def test_nested_tensor_raises_with_advice(name):
-    names = ("query", "key", "value", "context_query", "context_key")
-    tensors = dict(zip(names, operands(2, 4, 3, 8)))
-    tensors[name] = torch.nested.nested_tensor([torch.rand(2, 3, 8), torch.rand(4, 3, 8)], layout=torch.jagged)
-    with pytest.raises(TypeError, match=rf"{name}: expected a dense tensor.*quasi_attention_varlen"):
-        qk.quasi_attention(**tensors, gate=torch.rand(2, 4, 3))

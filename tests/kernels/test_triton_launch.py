@@ -13,7 +13,7 @@ from faked_gpu import call as faked_call
 from processes import ROOT, SUPPORT, run_python
 
 from qacg_kernels.backends import cuda, triton
-from qacg_kernels.backends.protocol import outside_limits
+from qacg_kernels.backends.dispatch import outside_limits
 from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.functional import problem_of
 
@@ -22,6 +22,7 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 # Calls of functions, in Python and C, of one forward with a lambda tensor, from quasi_attention to the driver. A tenth
 # of them are Triton's: its inspection of a kernel's arguments is not repeated.
 MOST_CALLS = 145
+MOST_FILES = 7
 
 
 def output_of(*arguments: object) -> str:
@@ -38,6 +39,8 @@ def test_forward_is_one_launch_with_few_python_calls():
     assert 50 < printed["calls"] <= MOST_CALLS
     assert len(printed["cases"]) > 20
     assert printed["differences"] == []
+    assert printed["files"][:1] == ["functional.py"]
+    assert len(printed["files"]) <= MOST_FILES, "from the public function to the launch"
 
 
 @pytest.mark.full

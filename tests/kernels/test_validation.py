@@ -35,9 +35,7 @@ def packed_arguments():
 # Changes of a valid call, the error, and parts of its message.
 BAD_IN_BOTH = [
     ({"query": None}, TypeError, ["query", "got NoneType", "expected a torch.Tensor"]),
-    ({"key": [[1.0]]}, TypeError, ["key", "got list", "expected a torch.Tensor"]),
     ({"query": torch.ones(B, H, L, D, dtype=torch.int64)}, TypeError, ["query", "torch.int64", "expected", "float32"]),
-    ({"value": torch.ones(B, H, S, D, dtype=torch.bool)}, TypeError, ["value", "torch.bool", "expected"]),
     ({"context_key": torch.ones(B, H, S, D, dtype=torch.complex64)}, TypeError, ["context_key", "complex64"]),
     ({"key": normal(B, H, S, D).double()}, TypeError, ["key", "torch.float64", "expected dtype torch.float32"]),
     (
@@ -48,35 +46,21 @@ BAD_IN_BOTH = [
     ({"value": torch.empty(B, H, S, D, device="meta")}, ValueError, ["value", "meta", "expected device cpu"]),
     ({"query": normal(D)}, ValueError, ["query", "(5)", "expected", "dimensions"]),
     ({"gate": 0.5}, TypeError, ["gate", "float", "expected a lambda tensor or GateParameters"]),
-    ({"gate": None}, TypeError, ["gate", "NoneType", "expected"]),
-    ({"gate": torch.ones(B, H, L, dtype=torch.int32)}, TypeError, ["gate", "int32", "expected"]),
     ({"gate": normal(B, H, L).bfloat16()}, TypeError, ["gate", "bfloat16", "expected dtype torch.float32"]),
     ({"gate": normal(B, H, L + 1)}, ValueError, ["gate", "(2, 3, 5)", "expected"]),
-    ({"gate": normal(H, L, 1)}, ValueError, ["gate", "(3, 4, 1)", "expected"]),
     ({"gate": vectors(query=None)}, TypeError, ["gate.query", "NoneType", "expected"]),
     ({"gate": vectors(query=normal(D + 1))}, ValueError, ["gate.query", "(6)", "expected shape (5) or (3, 5)"]),
-    ({"gate": vectors(key=normal(H + 1, D))}, ValueError, ["gate.key", "(4, 5)", "expected shape (5) or (3, 5)"]),
-    ({"gate": vectors(context_key=normal(1, D, 1))}, ValueError, ["gate.context_key", "(1, 5, 1)", "expected"]),
     ({"gate": vectors(context_query=normal(D).double())}, TypeError, ["gate.context_query", "float64", "expected"]),
     ({"gate": vectors(query_bias=0.5)}, TypeError, ["gate.query_bias", "float", "expected"]),
     ({"gate": vectors(key_bias=normal(H + 1))}, ValueError, ["gate.key_bias", "(4)", "expected shape () or (3)"]),
     ({"gate": vectors(form="diagonal")}, ValueError, ["gate.form", "'diagonal'", "expected", "'row'", "'column'"]),
     ({"key": torch.zeros(2, 3, 7, 4).to_sparse()}, TypeError, ["key", "sparse", "expected a dense tensor"]),
     ({"query": NESTED}, TypeError, ["query", "a nested one", "expected a dense tensor", "quasi_attention_varlen"]),
-    ({"gate": NESTED}, TypeError, ["gate", "a nested one", "expected a dense tensor"]),
-    ({"quasi_bias": NESTED}, TypeError, ["quasi_bias", "a nested one", "expected a dense tensor"]),
     ({"dropout_p": "0.1"}, TypeError, ["dropout_p", "str", "expected a number"]),
-    ({"dropout_p": None}, TypeError, ["dropout_p", "NoneType", "expected a number"]),
-    ({"dropout_p": [0.1]}, TypeError, ["dropout_p", "list", "expected a number"]),
-    ({"dropout_p": torch.zeros(2)}, TypeError, ["dropout_p", "a tensor", "expected a number"]),
     ({"dropout_p": torch.zeros(())}, TypeError, ["dropout_p", "a tensor", "expected a number", "dropout_p.item()"]),
     ({"quasi_scale": None}, TypeError, ["quasi_scale", "NoneType", "expected a number"]),
-    ({"scale": [1.0]}, TypeError, ["scale", "list", "expected a number"]),
-    ({"scale": torch.ones(2)}, TypeError, ["scale", "a tensor", "expected a number"]),
     ({"scale": torch.ones(())}, TypeError, ["scale", "a tensor", "expected a number", "scale.item()"]),
-    ({"scale": torch.ones((), requires_grad=True)}, TypeError, ["scale", "a tensor", "expected a number", "gradient"]),
     ({"quasi_scale": torch.ones(())}, TypeError, ["quasi_scale", "a tensor", "expected a number", ".item()"]),
-    ({"gate": vectors(beta=torch.ones(1))}, TypeError, ["gate.beta", "a tensor", "expected a number"]),
     ({"gate": vectors(gamma=torch.ones((), requires_grad=True))}, TypeError, ["gate.gamma", "a tensor", "gradient"]),
     ({"scale": 1e39}, ValueError, ["scale", "expected a number that float32 can store, got 1e+39"]),
     ({"scale": 10**400}, ValueError, ["scale", "expected a number that a float can store"]),
@@ -86,14 +70,10 @@ BAD_IN_BOTH = [
         TypeError,
         ["is_causal", "expected True or False"],
     ),
-    ({"gate": torch.zeros(B, H, L).to_sparse()}, TypeError, ["gate", "sparse", "expected a dense tensor"]),
-    ({"quasi_bias": torch.zeros(B, H, L).to_sparse()}, TypeError, ["quasi_bias", "sparse", "expected a dense tensor"]),
     ({"dropout_seed": torch.tensor(3).to_sparse()}, TypeError, ["dropout_seed", "sparse", "expected an int64 scalar"]),
     ({"dropout_p": 1.0}, ValueError, ["dropout_p", "1.0", "expected", "[0, 1)"]),
-    ({"dropout_p": -0.1}, ValueError, ["dropout_p", "-0.1", "expected", "[0, 1)"]),
     ({"dropout_p": float("nan")}, ValueError, ["dropout_p", "nan", "expected", "[0, 1)"]),
     ({"dropout_seed": 3}, TypeError, ["dropout_seed", "expected an int64 scalar"]),
-    ({"dropout_seed": torch.tensor([3])}, TypeError, ["dropout_seed", "expected an int64 scalar"]),
     ({"dropout_seed": torch.tensor(3.0)}, TypeError, ["dropout_seed", "expected an int64 scalar"]),
     ({"backend": "gpu"}, ValueError, ["backend", "expected", "'reference'", "'gpu'"]),
     ({"backend": []}, TypeError, ["backend", "expected a str", "got []"]),
@@ -111,8 +91,6 @@ BAD_IN_DENSE = [
     ({"key": normal(H, S, D)}, ValueError, ["key", "(3, 4, 5)", "expected four dimensions"]),
     ({"query": normal(B, H, L, 0)}, ValueError, ["query", "(2, 3, 4, 0)", "expected a head size"]),
     ({"key": normal(B, H, S, D + 1)}, ValueError, ["key", "(2, 3, 4, 6)", "expected shape (2, 3, 4, 5)"]),
-    ({"key": normal(B, H + 1, S, D)}, ValueError, ["key", "(2, 4, 4, 5)", "expected shape (2, 3, 4, 5)"]),
-    ({"key": normal(B + 1, H, S, D)}, ValueError, ["key", "(3, 3, 4, 5)", "expected shape (2, 3, 4, 5)"]),
     (
         {"value": normal(B, H, S + 1, D)},
         ValueError,
@@ -125,33 +103,13 @@ BAD_IN_DENSE = [
     ),
     ({"context_key": normal(B, 1, S, D)}, ValueError, ["context_key", "(2, 1, 4, 5)", "expected", "like key"]),
     (
-        {"attn_mask": torch.ones(L, S, dtype=torch.bool).to_sparse()},
-        TypeError,
-        ["attn_mask", "sparse", "expected a dense tensor"],
-    ),
-    (
-        {"key_lengths": torch.tensor([3, 4]).to_sparse()},
-        TypeError,
-        ["key_lengths", "sparse", "expected a dense tensor"],
-    ),
-    ({"attn_mask": NESTED}, TypeError, ["attn_mask", "a nested one", "expected a dense tensor"]),
-    ({"attn_mask": [[True]]}, TypeError, ["attn_mask", "list", "expected"]),
-    (
-        {"attn_mask": torch.ones(L, S, dtype=torch.int64)},
-        TypeError,
-        ["attn_mask", "int64", "expected dtype torch.bool"],
-    ),
-    (
         {"attn_mask": torch.zeros(L, S).double()},
         TypeError,
         ["attn_mask", "float64", "expected dtype torch.bool or torch.float32"],
     ),
     ({"attn_mask": torch.ones(L, S + 1, dtype=torch.bool)}, ValueError, ["attn_mask", "(4, 5)", "(2, 3, 4, 4)"]),
-    ({"attn_mask": torch.zeros(1, B, H, L, S)}, ValueError, ["attn_mask", "(1, 2, 3, 4, 4)", "(2, 3, 4, 4)"]),
-    ({"attn_mask": torch.zeros(H, 1, L, S)}, ValueError, ["attn_mask", "(3, 1, 4, 4)", "(2, 3, 4, 4)"]),
     ({"attn_mask": torch.zeros(L, S, requires_grad=True)}, ValueError, ["attn_mask", "requires grad", "detach"]),
     ({"attn_mask": torch.zeros(L, S, device="meta")}, ValueError, ["attn_mask", "meta", "expected device cpu"]),
-    ({"key_lengths": [3, 4]}, TypeError, ["key_lengths", "list", "expected"]),
     ({"key_lengths": torch.tensor([3.0, 4.0])}, TypeError, ["key_lengths", "float32", "expected dtype torch.int32"]),
     ({"key_lengths": torch.tensor([3, 4, 4])}, ValueError, ["key_lengths", "(3)", "expected shape (2)"]),
     ({"key_lengths": torch.tensor([[3, 4]])}, ValueError, ["key_lengths", "(1, 2)", "expected one dimension"]),
@@ -168,18 +126,14 @@ BAD_IN_PACKED = [
     ({"query": normal(1, T, H, D)}, ValueError, ["query", "(1, 9, 3, 5)", "expected three dimensions"]),
     ({"query": normal(T, H, 0)}, ValueError, ["query", "(9, 3, 0)", "expected a head size"]),
     ({"value": normal(T + 1, H, D)}, ValueError, ["value", "(10, 3, 5)", "expected shape (9, 3, 5)", "like query"]),
-    ({"cu_seqlens": [0, 4, 9]}, TypeError, ["cu_seqlens", "list", "expected"]),
     ({"cu_seqlens": torch.tensor([0.0, 9.0])}, TypeError, ["cu_seqlens", "float32", "expected dtype torch.int32"]),
     ({"cu_seqlens": torch.tensor([[0, 9]])}, ValueError, ["cu_seqlens", "(1, 2)", "expected one dimension"]),
     ({"cu_seqlens": torch.tensor([]).long()}, ValueError, ["cu_seqlens", "expected offsets", "got an empty tensor"]),
     ({"cu_seqlens": torch.tensor([0, 6, 4, 9])}, ValueError, ["cu_seqlens", "[0, 6, 4, 9]", "never decrease", "T = 9"]),
     ({"cu_seqlens": torch.tensor([1, 9])}, ValueError, ["cu_seqlens", "[1, 9]", "from 0 to T = 9"]),
-    ({"cu_seqlens": torch.tensor([0, 8])}, ValueError, ["cu_seqlens", "[0, 8]", "from 0 to T = 9"]),
-    ({"cu_seqlens": torch.tensor([0, 4, 10])}, ValueError, ["cu_seqlens", "[0, 4, 10]", "from 0 to T = 9"]),
     ({"max_seqlen": 4}, ValueError, ["max_seqlen", "got 4", "at least 5"]),
     ({"max_seqlen": -1}, ValueError, ["max_seqlen", "got -1", "expected"]),
     ({"max_seqlen": 5.0}, TypeError, ["max_seqlen", "float", "expected an int"]),
-    ({"max_seqlen": torch.tensor(5)}, TypeError, ["max_seqlen", "Tensor", "expected an int"]),
 ]
 
 
@@ -207,50 +161,12 @@ def test_packed_call_with_invalid_argument_raises(row):
     check_error(qk.quasi_attention_varlen, packed_arguments() | changes, error, parts)
 
 
-@pytest.mark.parametrize("row", [row for row in BAD_IN_BOTH if "return_lambda" not in row[0]], ids=label)
-def test_packed_call_has_the_errors_of_a_dense_call(row):
-    """Only the shapes in the messages differ."""
-    changes, error, parts = row
-    shapes = re.compile(r"[()]")
-    check_error(
-        qk.quasi_attention_varlen,
-        packed_arguments() | changes,
-        error,
-        [part for part in parts if not shapes.search(part)],
-    )
-
-
-PUBLIC_CALLS = {
-    "dense": (qk.quasi_attention, dense_arguments),
-    "packed": (qk.quasi_attention_varlen, packed_arguments),
-    "maps": (qk.attention_maps, dense_arguments),
-    "explain": (qk.explain, dense_arguments),
-    "explain packed": (qk.explain, packed_arguments),
-}
-
-
 @pytest.fixture(params=["causal_upper_left", "causal_lower_right"])
 def causal_bias(request):
     """A function of (L, S) that makes a mask of torch whose memory torch never fills."""
     from torch.nn.attention import bias  # here, because it imports the compiler
 
     return getattr(bias, request.param)
-
-
-@pytest.mark.parametrize("name", ["dense", "maps", "explain"])
-@pytest.mark.parametrize("argument", ["attn_mask", "gate"])
-def test_causal_bias_raises_in_every_dense_call(argument, name, causal_bias):
-    call, arguments = PUBLIC_CALLS[name]
-    mask = causal_bias(L, S)
-    for derived in (mask, mask[:1].unsqueeze(1), mask[:1] + 0):
-        check_error(call, arguments() | {argument: derived}, TypeError, [f"{argument}: expected", "got CausalBias"])
-
-
-def test_subclass_of_causal_bias_raises():
-    from torch.nn.attention.bias import CausalBias, CausalVariant  # here, because it imports the compiler
-
-    mask = type("Window", (CausalBias,), {})(CausalVariant.UPPER_LEFT, L, S)
-    check_error(qk.quasi_attention, dense_arguments() | {"attn_mask": mask}, TypeError, ["attn_mask: expected"])
 
 
 @pytest.mark.parametrize("keys", [L, L + 3])
@@ -264,24 +180,7 @@ def test_masks_that_replace_a_causal_bias_give_its_values(keys, causal_bias):
     torch.testing.assert_close(out, expected)
 
 
-@pytest.mark.parametrize("asked", ["auto", "reference", "cpu"])
-@pytest.mark.parametrize("name", PUBLIC_CALLS)
-def test_dropout_p_of_one_raises_in_every_call(name, asked):
-    call, arguments = PUBLIC_CALLS[name]
-    given = arguments() | {"dropout_p": 1.0, "dropout_seed": torch.tensor(0)}
-    named = {} if name == "maps" else {"backend": asked}
-    check_error(call, given | named, ValueError, ["dropout_p: expected a probability in [0, 1), got 1.0"])
-
-
-@pytest.mark.parametrize("asked", ["auto", "reference", "cpu"])
-@pytest.mark.parametrize("name", ["packed", "explain packed"])
-def test_sequence_beyond_max_seqlen_raises(name, asked):
-    call, arguments = PUBLIC_CALLS[name]
-    given = arguments() | {"max_seqlen": 4, "backend": asked}
-    check_error(call, given, ValueError, ["max_seqlen: expected at least 5, the longest sequence, got 4"])
-
-
-@pytest.mark.parametrize("row", [BAD_IN_BOTH[3], BAD_IN_BOTH[13], BAD_IN_DENSE[3]], ids=label)
+@pytest.mark.parametrize("row", [BAD_IN_BOTH[0], BAD_IN_DENSE[3]], ids=label)
 def test_explain_and_attention_maps_validate_arguments(row):
     changes, error, parts = row
     for call in (qk.explain, qk.attention_maps):

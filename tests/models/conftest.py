@@ -5,7 +5,7 @@ import browser as browsers
 import pytest
 from qacg_models.data import load_data
 from qacg_models.metrics import tfidf
-from qacg_models.training import resolve_options
+from qacg_models.training import start
 from untrained import write_model
 
 
@@ -27,7 +27,7 @@ def untuned_baseline(monkeypatch):
 @pytest.fixture(autouse=True)
 def no_automatic_start(monkeypatch):
     """Trainings without --from start from scratch, whether or not MiniLM's package is installed here."""
-    monkeypatch.setattr(resolve_options, "is_installed", lambda name: False)
+    monkeypatch.setattr(start, "is_installed", lambda name: False)
 
 
 @pytest.fixture(scope="session")

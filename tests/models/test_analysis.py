@@ -90,11 +90,8 @@ def test_attribution_bad_target_or_model_raises():
             function(model, TOKENS, 3)
         with raises("ValueError: target: expected an integer or 2 integers, got torch.int64 of shape (3,)"):
             function(model, TOKENS, torch.tensor([0, 1, 2]))
-        for target, dtype in ((1j, "complex64"), (1.0, "float32"), (True, "bool")):
-            with raises(f"ValueError: target: expected an integer or 2 integers, got torch.{dtype} of shape ()"):
-                function(model, TOKENS, target)
-        with raises("TypeError: target: expected an integer or 2 integers, got 'good'"):
-            function(model, TOKENS, "good")
+        with raises("ValueError: target: expected an integer or 2 integers, got torch.float32 of shape ()"):
+            function(model, TOKENS, 1.0)
         with raises("TypeError: model: expected a sequence classifier of this package, got BertForQuestionAnswering"):
             function(BertForQuestionAnswering(PlainBertConfig(**SIZES)), TOKENS)
     with raises("ValueError: weights: expected a tensor of shape (2, 3), got (3,)"):
@@ -143,19 +140,14 @@ def gradient_arguments():
 
 @error_cases(
     {
-        "TypeError: output: expected a torch.Tensor, got NoneType": {"output": None},
-        "TypeError: relevance: expected a torch.Tensor, got list": {"relevance": [1.0]},
-        "TypeError: relevance: expected a floating dtype, got torch.int64": {"relevance": torch.ones(2, 4).long()},
         "ValueError: relevance: expected shape (2, 4), got (4,)": {"relevance": torch.ones(4)},
-        "ValueError: inputs: expected shape (2, M), got (3, 3)": {"inputs": torch.ones(3, 3)},
-        "ValueError: inputs: expected a tensor that requires grad, got one without. Call": {"inputs": torch.ones(2, 3)},
-        "ValueError: output: expected a tensor computed from `inputs` with autograd enabled, got": {
+        "ValueError: inputs: expected shape (2, 3), got (3, 3)": {"inputs": torch.ones(3, 3)},
+        "ValueError: output: expected a tensor computed from `inputs` with autograd enabled, got one without": {
             "output": torch.ones(2, 4)
         },
         "ValueError: output: expected a tensor computed from `inputs`, got one that does not depend": {
             "output": torch.ones(2, 4, requires_grad=True)
         },
-        "TypeError: eps: expected a number, got '1'": {"eps": "1"},
         "ValueError: eps: expected a finite number, got nan": {"eps": float("nan")},
     }
 )
@@ -166,8 +158,6 @@ def test_gradient_rule_bad_arguments_raise(error, given):
 
 @error_cases(
     {
-        "TypeError: value: expected a torch.Tensor, got NoneType": {"value": None},
-        "TypeError: attention: expected a floating dtype, got torch.bool": {"attention": torch.ones(3, 5).bool()},
         "TypeError: attention: expected dtype torch.float32 like output and relevance, got torch.float64": {
             "attention": torch.ones(3, 5).double()
         },
@@ -175,8 +165,6 @@ def test_gradient_rule_bad_arguments_raise(error, given):
         "ValueError: value: expected shape (5, 4), got (6, 4)": {"value": torch.ones(6, 4)},
         "ValueError: output: expected shape (3, 4), got (1, 4)": {"output": torch.ones(1, 4)},
         "ValueError: relevance: expected shape (3, 4), got (4,)": {"relevance": torch.ones(4)},
-        "TypeError: eps: expected a number, got 'x'": {"eps": "x"},
-        "ValueError: eps: expected a finite number, got nan": {"eps": float("nan")},
         "ValueError: eps: expected at least 0, got -1": {"eps": -1},
     }
 )

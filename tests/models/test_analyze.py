@@ -15,10 +15,7 @@ from qacg_models import layerwise_relevance, token_sensitivity
 from qacg_models.cli import main
 from qacg_models.data import Example
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.reporting.analysis_page import write_analysis
-from qacg_models.reporting.attention_maps import example_maps, padded_inputs, word_places
-from qacg_models.reporting.coloured_text import token_strip
-from qacg_models.reporting.heatmaps import lambda_histograms
+from qacg_models.reporting.analysis import example_maps, row_inputs, token_strip, word_places, write_analysis
 from untrained import TEXTS, write_model
 
 SENTENCES = (TEXTS[2], TEXTS[1])
@@ -70,7 +67,7 @@ def test_analyze_page_has_the_maps_of_the_model(trained, page):
 def test_analyze_scores_equal_those_of_the_model(trained, page):
     tables = json.loads((page.parent / "tables.json").read_text(encoding="utf-8"))
     for aspect, scores in tables["Sentence 1"]["tokens"].items():
-        batch, _ = padded_inputs(trained, [row(SENTENCES[0], aspect)])
+        batch = row_inputs(trained, row(SENTENCES[0], aspect))
         np.testing.assert_allclose(scores["sensitivity"], token_sensitivity(trained.model, batch)[0], rtol=1e-4)
         relevance = layerwise_relevance(trained.model, batch).tokens[0]
         np.testing.assert_allclose(scores["relevance"], relevance, rtol=1e-3, atol=1e-5)
@@ -79,7 +76,7 @@ def test_analyze_scores_equal_those_of_the_model(trained, page):
         (prediction,) = [one for one in tables["Sentence 1"]["predictions"] if one["aspect"] == aspect]
         assert prediction["prediction"] == trained.task.labels[int(shares.argmax())]
         assert prediction["p(good)"] == f"{float(shares[1]):.3f}"
-        note = f"<strong>{aspect}: {prediction['prediction']}.</strong>"
+        note = f"<figcaption>{aspect}: {prediction['prediction']}</figcaption>"
         assert page.read_text(encoding="utf-8").count(note) == 2, "each strip names the aspect of its logit"
         maps = example_maps(trained, row(SENTENCES[0], aspect))
         np.testing.assert_allclose(tables["Sentence 1"]["mean lambda"][aspect], maps.lambdas.mean(-1), rtol=1e-5)
@@ -95,64 +92,25 @@ def test_analyze_page_is_offline_and_escapes_texts(page):
     assert html.escape(SENTENCES[0]) in text
     assert "A &lt;title&gt;" in text
     assert not re.search(r"@import|fetch\(|XMLHttpRequest|import\(", text)
-    names = {path.name for path in (page.parent / "figures").iterdir()}
-    expected = [f"sentence-1-context-{place}-layer-{layer}" for place in (1, 2) for layer in (1, 2)]
-    expected += ["sentence-1-lambda-histograms", "sentence-2-context-1-lambda", "sentence-2-sensitivity"]
-    assert {f"{name}.{kind}" for name in expected for kind in ("svg", "png")} <= names
 
 
 def test_token_strip_shows_the_sign_of_values():
-    strip = token_strip(["<s>", "good", "##ness"], np.array([-1.0, 0.0, 1.0]), 1.0)
+    strip = token_strip(["<s>", "good", "##ness"], [-1.0, 0.0, 1.0])
     shades = re.findall(r'<span class="([a-z ]+)" style="--v:([\d.]+)" title="([^"]+)">', strip)
     assert shades == [("minus", "1.00", "-1"), ("minus", "0.00", "+0"), ("inner plus", "1.00", "+1")]
     assert re.sub("<[^>]+>", "", strip) == "&lt;s&gt; goodness", "pieces of a word are joined"
-
-
-def test_analyze_marks_predictions_below_the_threshold(trained, tmp_path):
-    rows = [row(SENTENCES[0], aspect) for aspect in ("food", "price")]
-    surest = [float(example_maps(trained, one).probabilities.max()) for one in rows]
-    for least in (min(surest), min(max(surest) + 0.01, 1.0)):
-        path = write_analysis(trained, rows, tmp_path / "p", title="", min_confidence=least, say=lambda line: None)
-        table = json.loads((tmp_path / "p" / "tables.json").read_text())["Sentence 1"]["predictions"]
-        expected = ["certain" if share >= least else "uncertain" for share in surest]
-        assert [one["certainty"] for one in table] == expected
-        # Each title stands above both scores of the tokens.
-        assert path.read_text(encoding="utf-8").count(" (uncertain).</strong>") == 2 * expected.count("uncertain")
-
-
-def test_lambda_histograms_are_shares_of_tokens():
-    values = {"a": np.array([[[-0.5, -0.5, 0.5, 0.1]]]), "b": np.array([[[0.5, 0.5]]])}
-    (axis,) = lambda_histograms(values).axes
-    drawn = [patch.get_data() for patch in axis.patches]
-    assert [steps.values.sum() for steps in drawn] == pytest.approx([1, 1])
-    assert drawn[0].values[0] == 0.5 and drawn[1].values[-1] == 1.0
-    assert drawn[0].edges[0] == -0.5 and drawn[0].edges[-1] == 0.5
-
-
-def test_lambda_histograms_legend_lies_inside():
-    names = [f"location - {number} - a long name of an aspect" for number in range(5)]
-    figure = lambda_histograms({name: np.zeros((1, 2, 3)) for name in names})
-    figure.draw_without_rendering()
-    (legend,) = figure.legends
-    box, whole = legend.get_window_extent(), figure.bbox
-    assert box.x0 >= whole.x0
-    assert box.x1 <= whole.x1
-    assert box.y0 >= whole.y0
-    assert box.y1 <= min(axis.get_tightbbox().y0 for axis in figure.axes)
-    assert len({(line.get_color(), line.get_linestyle()) for line in legend.legend_handles}) == 5
 
 
 def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     model, data = trained.model.name_or_path, tmp_path / "mine.csv"
     data.write_text(f"text,aspect,label\n{TEXTS[1]},food,good\n{TEXTS[1]},price,bad\n")
     output = tmp_path / "page"
-    shown = ["analyze", model, "--data", str(data), "--lines", "3", "2", "--output", str(output), "--no-layer-figures"]
+    shown = ["analyze", model, "--data", str(data), "--lines", "3", "2", "--output", str(output)]
     assert main(shown) == 0
     assert [one["aspect"] for one in json.loads((output / "tables.json").read_text())["Sentence 1"]["predictions"]] == [
         "price",
         "food",
     ]
-    assert not list((output / "figures").glob("*-layer-*"))
     text = ["--text", TEXTS[1]]
     for arguments, expected in (
         (
@@ -186,9 +144,9 @@ def test_viewer_shows_the_selected_head(trained, page, browser):
     assert 'data-drawn="2"' in dom
     assert re.findall(r'aria-pressed="true">([^<]+)', dom) == ["2", "1"] * 2
     assert dom.count("<canvas") == 3 * 2 + 3
-    assert dom.count("<svg") == 2 and dom.count('<table class="shaded"') == 3
+    assert dom.count('<table class="shaded"') == 3
     first = dom[dom.index('id="maps-1"') :]
-    first = first[first.index('<div class="bar"') : first.index("<svg")]
+    first = first[first.index('<div class="bar"') : first.index("<h3")]
     maps = [example_maps(trained, row(SENTENCES[0], aspect)) for aspect in ("food", "price")]
     words = slice(1, maps[0].tokens.index("[SEP]"))
     for kind, text in zip(("quasi", "combined"), re.findall(r"</i>\+([\d.]+)</span>", first), strict=True):

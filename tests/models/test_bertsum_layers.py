@@ -65,9 +65,9 @@ def test_inter_encoder_accepts_masks_of_any_dtype(dtype):
 @error_cases(
     {
         "TypeError: inputs: expected a torch.Tensor, got NoneType": {"inputs": None},
-        f"ValueError: inputs: expected shape (B, S, {MODEL}), got (1, 2, 3)": {"inputs": torch.zeros(1, 2, 3)},
+        f"ValueError: inputs: expected shape (B, S, {MODEL}), got shape (1, 2, 3)": {"inputs": torch.zeros(1, 2, 3)},
         "TypeError: mask: expected a torch.Tensor, got NoneType": {"mask": None},
-        f"ValueError: mask: expected shape (B, S) = ({B}, {S}), got (2, 1)": {"mask": torch.zeros(2, 1)},
+        f"ValueError: mask: expected shape (B, S) = ({B}, {S}), got shape (2, 1)": {"mask": torch.zeros(2, 1)},
         "TypeError: inputs: expected dtype torch.float32, that of the weights, got torch.float64": {
             "inputs": torch.zeros(B, S, MODEL).double()
         },

@@ -9,8 +9,8 @@ import pytest
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli import main
 from qacg_models.data import Example
-from qacg_models.metrics.class_scores import class_scores, confusion_matrix
-from qacg_models.reporting.breakdown import ERRORS, Breakdown
+from qacg_models.metrics.metrics import class_scores, confusion_matrix
+from qacg_models.reporting.evaluation import ERRORS, Breakdown
 from sklearn import metrics as oracle
 from table_files import write_table
 from untrained import OWN, write_model
@@ -53,7 +53,7 @@ def test_breakdown_separates_aspects_and_sorts_errors():
     found = Breakdown.of(OWN, rows, shares((0, 0.9), (2, 0.6), (1, 0.8)))
     assert set(found.by_aspect) == {"food", "price"}
     assert [one.support for one in found.by_aspect["price"]] == [0, 0, 1]
-    assert [(one.line, one.text, one.predicted) for one in found.errors] == [
+    assert [(one["line"], one["text"], one["predicted"]) for one in found.errors] == [
         (4, "too dear", OWN.labels[1]),
         (3, "fine soup", OWN.labels[2]),
     ]
@@ -63,7 +63,7 @@ def test_breakdown_separates_aspects_and_sorts_errors():
 def test_breakdown_lists_the_most_confident_errors_only():
     rows = [row(line, "food", 0) for line in range(ERRORS + 5)]
     found = Breakdown.of(OWN, rows, shares(*((1, 0.5 + line / 100) for line in range(ERRORS + 5))))
-    assert [one.line for one in found.errors] == [*range(ERRORS + 4, 4, -1)]
+    assert [one["line"] for one in found.errors] == [*range(ERRORS + 4, 4, -1)]
     assert found.error_count == ERRORS + 5
 
 
@@ -82,7 +82,7 @@ def evaluation(tmp_path_factory):
     model = write_model(base / "model", layers=1)
     rows = [(f"slow <b> {n}", OWN.aspects[n % 3], OWN.labels[n % 2]) for n in range(12)]
     data = write_table(base / "new.csv", [("text", "aspect", "label"), *rows])
-    flags = ["--bootstrap", "0", "--output", str(base / "result.json"), "--report", str(base / "page")]
+    flags = ["--output", str(base / "result.json"), "--report", str(base / "page")]
     assert main(["evaluate", str(model), "--data", str(data), *flags]) == 0
     return json.loads((base / "result.json").read_text()), (base / "page" / "index.html").read_text(), rows
 
@@ -109,7 +109,7 @@ def test_evaluate_page_shows_the_breakdown(evaluation):
 def test_model_card_has_the_scores_of_qacg_evaluate(small_data, tmp_path, capsys):
     folder, output = tmp_path / "model", tmp_path / "found.json"
     assert main(["train", "--data", str(small_data), "--output", str(folder), *SMALL_FLAGS, "--max-steps=4"]) == 0
-    assert main(["evaluate", str(folder), "--data", str(small_data), "--bootstrap=0", "--output", str(output)]) == 0
+    assert main(["evaluate", str(folder), "--data", str(small_data), "--output", str(output)]) == 0
     aspects = json.loads(output.read_text(encoding="utf-8"))["breakdown"]["aspects"]
     card = (folder / "README.md").read_text(encoding="utf-8").splitlines()
     start = next(place for place, line in enumerate(card) if line.startswith("| test: aspect"))

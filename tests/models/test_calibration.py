@@ -8,17 +8,25 @@ import textwrap
 import numpy as np
 import pytest
 from errors import raises
-from matplotlib.figure import Figure
 from model_sizes import SMALL_FLAGS
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import load_data
 from qacg_models.errors import ModelFolderError
+from qacg_models.inference.predictor import examples_of
 from qacg_models.inference.trained_model import load_trained, probabilities_of
-from qacg_models.metrics.reliability import BINS, accuracy_by_coverage, reliability
-from qacg_models.metrics.temperature import LEAST, MOST, PRIOR, fit_temperature, fit_temperatures
-from qacg_models.reporting.attention_maps import example_maps
-from qacg_models.reporting.confidence import Confidence
+from qacg_models.metrics.calibration import (
+    BINS,
+    LEAST,
+    MOST,
+    PRIOR,
+    accuracy_by_coverage,
+    fit_temperature,
+    fit_temperatures,
+    reliability,
+)
+from qacg_models.reporting.analysis import example_maps
+from qacg_models.reporting.evaluation import Confidence
 from qacg_models.runs.calibration import CALIBRATION_NAME, Calibration, Fit, read_calibration, write_calibration
 from qacg_models.training import choose_temperatures
 from qacg_models.training.choose_temperatures import calibrate
@@ -275,7 +283,7 @@ def test_confidence_caption_compares_with_accuracy(gold, expected):
 def test_all_predictions_use_the_temperatures(folders, tmp_path, capsys):
     plain, fitted = map(load_trained, folders)
     assert plain.calibration.temperatures == (1,) and fitted.calibration == FITTED
-    rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
+    rows = examples_of(plain, [TEXTS[0]])
     cooled = fitted.probabilities(rows)
     np.testing.assert_array_equal(cooled, probabilities_of(plain.logits(rows), FITTED.temperatures))
     assert np.abs(cooled - plain.probabilities(rows)).max() > 0.02
@@ -324,7 +332,7 @@ def test_read_calibration_of_other_labels_raises(folders, tmp_path):
     try:
         trained = load_trained(folders[0])
         assert trained.calibration == Calibration((1.75,), FITTED.fit)
-        rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
+        rows = examples_of(trained, [TEXTS[0]])
         np.testing.assert_array_equal(trained.probabilities(rows), probabilities_of(trained.logits(rows), [1.75] * 3))
         write_calibration(folders[0], Calibration((1.75, 2.0), FITTED.fit))
         with raises("ModelFolderError: expected 1 temperature, or 3 (one for each label), got 2"):
@@ -355,7 +363,12 @@ def test_train_fits_temperatures_and_evaluate_prints_them(small_data, tmp_path, 
     assert by_class == f"{aspect} {answer.label} {answer.probabilities}"
     assert f"'aspect': {trained.contexts[0]!r}, 'label': {answer.label!r}" in by_pipeline
 
-    flags = ["--data", str(small_data), "--split", "test", "--bootstrap", "0"]
+    flags = [
+        "--data",
+        str(small_data),
+        "--split",
+        "test",
+    ]
     assert main(["evaluate", str(folder), *flags, "--report", str(tmp_path / "page")]) == 0
     output = capsys.readouterr().out
     assert "metrics are identical to those that training stored" in output
@@ -372,7 +385,6 @@ def test_train_fits_temperatures_and_evaluate_prints_them(small_data, tmp_path, 
     assert "expected calibration error" in page and "<svg" in page
     for place in (output, page, card):
         assert "On other text (another domain" in place
-    assert (tmp_path / "page" / "figures" / "reliability.png").is_file()
 
 
 def snippet(card):
@@ -396,7 +408,7 @@ def trained_error(gold, logits, trained, on):
     return reliability(gold, probabilities_of(logits, trained.calibration.temperatures if on else (1.0,))).error
 
 
-def test_confidence_figure_shows_the_accuracies(folders):
+def test_confidence_plots_show_the_accuracies(folders):
     class Row:
         def __init__(self, label):
             self.label = label
@@ -404,10 +416,11 @@ def test_confidence_figure_shows_the_accuracies(folders):
     gold, logits = overconfident(300, 3.0)
     for folder, panels in zip(folders, (1, 2)):
         found = Confidence.of(load_trained(folder), [Row(label) for label in gold], logits)
-        figure = found.figure()
-        assert isinstance(figure, Figure) and len(figure.axes) == 2 * panels
-        filled = [one for one in found.after.bins if one.rows]
-        heights = [bar.get_height() for bar in figure.axes[panels - 1].patches]
-        assert heights == pytest.approx([one.accuracy for one in filled])
+        plots = found.plots()
+        assert plots.count("<svg") == panels
+        last = plots[plots.rindex("<svg") :]
+        heights = [float(height) for height in re.findall(r'class="fill"[^>]* height="([\d.]+)"', last)]
+        expected = [one.accuracy for one in found.after.bins if one.rows]
+        assert np.array(heights) / 170 == pytest.approx(expected, abs=0.001)
         assert (found.temperatures is None) == ("no temperature" in found.note())
         assert (panels == 1) == ("no temperature" in found.note())

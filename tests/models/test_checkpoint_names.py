@@ -1,93 +1,43 @@
-"""Maps of tensor names, compared with tables written by hand, and their inverses."""
+"""Maps of tensor names, compared with tables written by hand."""
 
 import checkpoint_tables as tables
 import pytest
 from errors import raises
-from qacg_models.checkpoints.tensor_names import HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
+from qacg_models.checkpoints.names import Layout, part_of
 from qacg_models.errors import CheckpointError
 
-CONVERTED = Layout(base="", gamma_beta=True)
-ROWS = tables.rows(layers=2)
-OURS = [ours for ours, *_ in ROWS]
+OURS = [*tables.backbone_names(layers=2), "classifier.weight", "classifier.bias"]
 CONTEXT = [
     "bert.context_embeddings.weight",
     "bert.encoder.context_layer.1.weight",
-    "bert.encoder.context_layer.1.bias",
     "bert.encoder.layer.11.attention.self.context_for_q.weight",
     "bert.encoder.layer.11.attention.self.lambda_k_context_layer.bias",
     "bert.pooler.attention_gate.0.weight",
-    "bert.pooler.attention_gate.3.bias",
     "qa_outputs.weight",
-    "cls.predictions.transform.dense.weight",
     "cls.predictions.transform.LayerNorm.bias",
-    "cls.predictions.bias",
-    "cls.seq_relationship.weight",
 ]
+FORMS = {
+    "this package": dict,
+    "converted": tables.as_converted,
+    "released": lambda state: tables.as_released(state, gate=False),
+    "compact": tables.as_compact,
+}
 
 
-@pytest.mark.parametrize("ours, path, transposed, converted", ROWS, ids=OURS)
-def test_layouts_map_published_names(ours, path, transposed, converted):
-    assert TENSORFLOW.from_ours(ours) == (path, transposed)
-    assert TENSORFLOW.to_ours(path) == (ours, transposed)
-    assert TENSORFLOW.to_ours(path + ":0") == (ours, transposed)
-    assert CONVERTED.from_ours(ours) == (converted, False)
-    assert CONVERTED.to_ours(converted) == (ours, False)
-    assert HUGGING_FACE.from_ours(ours) == (ours, False)
-    assert HUGGING_FACE.to_ours(ours) == (ours, False)
-    with_prefix = converted if ours.startswith("classifier") else f"bert.{converted}"
-    assert RELEASED.from_ours(ours) == (with_prefix, False)
-    assert RELEASED.to_ours(with_prefix) == (ours, False)
-
-
-LAYOUTS = [
-    Layout(outer, base, gamma_beta, attention, tensorflow)
-    for outer in ("", "module.", "0.auto_model.")
-    for base in ("bert.", "")
-    for gamma_beta in (False, True)
-    for attention in ("released", "compact")
-    for tensorflow in (False, True)
-    if not (tensorflow and (outer or gamma_beta))
-]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=Layout.describe)
-def test_layout_is_detected_and_invertible(layout):
-    names = [*OURS, *CONTEXT]
-    theirs = [layout.from_ours(name)[0] for name in names]
-    assert len(set(theirs)) == len(names)
-    assert [layout.to_ours(name)[0] for name in theirs] == names
-    assert [layout.to_ours(name)[1] for name in theirs] == [layout.from_ours(name)[1] for name in names]
-    found = Layout.of(theirs)
-    # TensorFlow's names always have gamma and beta.
-    assert found == layout or (layout.tensorflow and [found.to_ours(name)[0] for name in theirs] == names)
-
-
-@pytest.mark.parametrize(
-    "path, ours",
-    [
-        ("cls/predictions/output_bias", "cls.predictions.bias"),
-        ("cls/predictions/transform/dense/kernel", "cls.predictions.transform.dense.weight"),
-        ("cls/predictions/transform/LayerNorm/gamma", "cls.predictions.transform.LayerNorm.weight"),
-        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
-        ("cls/squad/output_weights", "qa_outputs.weight"),
-        ("cls/squad/output_bias", "qa_outputs.bias"),
-    ],
-)
-def test_tensorflow_head_names_are_mapped(path, ours):
-    assert TENSORFLOW.to_ours(path)[0] == ours
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["global_step", "bert/embeddings/word_embeddings/adam_m", "bert/encoder/layer_0/output/dense/kernel/adam_v"],
-)
-def test_tensorflow_optimizer_state_is_ignored(name):
-    assert TENSORFLOW.to_ours(name) is None
+@pytest.mark.parametrize("outer", ["", "module.", "0.auto_model."])
+@pytest.mark.parametrize("form", FORMS)
+def test_layout_maps_published_names_to_ours(form, outer):
+    theirs = {outer + name: ours for name, ours in FORMS[form]({name: name for name in [*OURS, *CONTEXT]}).items()}
+    layout = Layout.of(theirs)
+    assert {name: layout.to_ours(name) for name in theirs} == theirs
+    assert layout.gamma_beta == (form in ("converted", "released"))
+    assert layout.attention == ("compact" if form == "compact" else "released")
+    assert layout.outer == outer
 
 
 def test_buffers_are_ignored():
-    assert HUGGING_FACE.to_ours("bert.embeddings.position_ids") is None
-    assert CONVERTED.to_ours("embeddings.position_ids") is None
+    assert Layout().to_ours("bert.embeddings.position_ids") is None
+    assert Layout(base="").to_ours("embeddings.position_ids") is None
 
 
 def test_layout_of_no_bert_or_several_raises():

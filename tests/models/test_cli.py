@@ -1,23 +1,26 @@
 """The commands of qacg: output, exit status, errors, and the run file."""
 
+import argparse
 import dataclasses
 import io
 import json
+import re
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import qacg_models
 import torch
 from commands import fails
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli import main
-from qacg_models.cli.program import COMMANDS
+from qacg_models.cli.program import COMMANDS, _parser
 from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.errors import ModelFolderError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.options import SIZES as SIZE_OPTIONS, TrainingOptions
-from qacg_models.runs.recipes import describe_default
 from safetensors.torch import load_file, save_file
 from untrained import write_model
 
@@ -57,8 +60,6 @@ def other_value(name, field):
         "tokenizer": "words",
         "tensorboard": "logs",
         "pooler": "cls",
-        "context_projection": "head",
-        "context_start": "random",
         "attention": "eager",
         "model": "cg-bert",
         "format": "columns",
@@ -78,7 +79,7 @@ def other_value(name, field):
     return {int: 12, float: 0.5, bool: True, str: f"the {name}"}[field.metadata["kind"]]
 
 
-@pytest.mark.parametrize("by", ["flags", "file"])
+@pytest.mark.parametrize("by", ["set", "file"])
 def test_train_passes_every_option_to_training(monkeypatch, small_data, tmp_path, by):
     seen = {}
 
@@ -94,20 +95,14 @@ def test_train_passes_every_option_to_training(monkeypatch, small_data, tmp_path
     monkeypatch.setattr("qacg_models.data.load_data", read)
     names = [field for kind in (DataOptions, TrainingOptions) for field in dataclasses.fields(kind)]
     expected = {field.name: other_value(field.name, field) for field in names if field.name != "seed"}
-    # A checkpoint determines the sizes, and CG-BERT has no quasi-attention: these options need a second call.
-    # A wide table has no aspect and label columns.
-    others = {
-        name: expected.pop(name)
-        for name in (*SIZE_OPTIONS, "quasi_scale", "beta", "gamma", "context_start", "wide", "aspect_columns")
-    }
+    # A checkpoint determines the sizes, and a wide table has no aspect and label columns: these options need a second
+    # call.
+    others = {name: expected.pop(name) for name in (*SIZE_OPTIONS, "wide", "aspect_columns")}
     for given in (expected, others):
-        flags = []
-        for name, value in given.items():
-            flag = "--" + {"from_checkpoint": "from"}.get(name, name).replace("_", "-")
-            flags += [flag] if value is True else [flag, *map(str, value if isinstance(value, tuple) else [value])]
+        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+        flags = [f"--set={name}={json.dumps(value)}" for name, value in settings.items()]
         if by == "file":
-            content = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
-            (tmp_path / "run.json").write_text(json.dumps(content | {"seeds": [7, 8]}))
+            (tmp_path / "run.json").write_text(json.dumps(settings | {"seeds": [7, 8]}))
             flags = ["--config", str(tmp_path / "run.json")]
         else:
             flags += ["--seeds", "7", "8"]
@@ -172,7 +167,7 @@ def test_train_of_several_seeds_gives_mean_and_deviation(small_data, tmp_path, c
 @pytest.mark.full
 def test_released_protocol_reports_selection_on_test(small_data, tmp_path, capsys):
     output = tmp_path / "m"
-    arguments = ["train", "--data", str(small_data), "--output", str(output), "--protocol", "released"]
+    arguments = ["train", "--data", str(small_data), "--output", str(output), "--set", "protocol=released"]
     assert main([*arguments, *SIZES, "--learning-rate", "3e-3"]) == 0
     printed = capsys.readouterr().out
     assert "QACG-BERT (chosen on test)" in printed
@@ -181,10 +176,20 @@ def test_released_protocol_reports_selection_on_test(small_data, tmp_path, capsy
     record = json.loads((output / "training.json").read_text())
     assert record["selected"]["split"] == "test"
     assert record["options"] | {"balance": 1.0, "eval_every": 25, "pooler": "cls"} == record["options"]
-    assert main(["evaluate", str(output), "--data", str(small_data), "--bootstrap", "20"]) == 0
+    assert (
+        main(
+            [
+                "evaluate",
+                str(output),
+                "--data",
+                str(small_data),
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "QACG-BERT (chosen on test)" in printed and "optimistic" in printed
-    assert main(["evaluate", str(output), "--data", str(small_data), "--bootstrap", "0", "--json"]) == 0
+    assert main(["evaluate", str(output), "--data", str(small_data), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["selected_on"] == "test"
 
 
@@ -215,7 +220,7 @@ def test_evaluate_of_other_data_prints_a_notice(model, small_data, capsys):
     assert main(["evaluate", str(model), "--data", str(small_data), "--split", "train"]) == 0
     out = capsys.readouterr().out
     assert f"the model was trained on rows of {small_data / 'train.tsv'}, so the metrics are optimistic\n" in out
-    assert " were in the training data\n" in out and out.count("optimistic") == 1
+    assert out.count("optimistic") == 1
 
 
 def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
@@ -233,7 +238,12 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     fails(capsys, wrong, f"{data}:1: columns: expected 'review', 'topic', 'verdict'", "with --delimiter ';'")
     assert main(train) == 0
     assert "no dev file: 10% of the training sentences are used as dev" in capsys.readouterr().out
-    evaluate = ["evaluate", model, "--data", str(data), "--bootstrap", "0"]
+    evaluate = [
+        "evaluate",
+        model,
+        "--data",
+        str(data),
+    ]
     assert main([*evaluate, "--split", "dev"]) == 0
     assert "metrics are identical to those that training stored" in capsys.readouterr().out
     assert main(evaluate) == 0
@@ -242,7 +252,7 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     question = ["--text", "the food was awful", "--aspects", "food"]
     assert main(["predict", model, *question]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[4:6] == ["food", "bad"]
-    assert main(["analyze", model, *question, "--output", str(tmp_path / "page"), "--no-layer-figures"]) == 0
+    assert main(["analyze", model, *question, "--output", str(tmp_path / "page")]) == 0
     assert "the food was awful" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     # A finished run is not changed; other options raise an error.
     before = (tmp_path / "model" / "training.json").read_bytes()
@@ -250,34 +260,54 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     assert main([*train, "--resume"]) == 0
     assert ": the run is finished; nothing is left to resume" in capsys.readouterr().out
     assert (tmp_path / "model" / "training.json").read_bytes() == before
-    fails(capsys, [*train, "--resume", "--dev-seed", "1"], "data dev_seed: expected 0, as when the run started, got 1")
+    fails(
+        capsys, [*train, "--resume", "--set", "dev_seed=1"], "data dev_seed: expected 0, as when the run started, got 1"
+    )
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "analyze"])
-def test_help_is_grouped_and_shows_defaults(command, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    with pytest.raises(SystemExit) as stopped:
+def test_train_flags_override_set_and_the_file(monkeypatch, small_data, tmp_path):
+    def spy(dataset, output, options, seeds, **kwargs):
+        assert (options.epochs, options.layers, options.heads) == (3, 2, 1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("qacg_models.training.train_seeds", spy)
+    (tmp_path / "run.yaml").write_text("epochs: 1\nlayers: 1\nheads: 1\n")
+    flags = ["--config", str(tmp_path / "run.yaml"), "--set", "epochs=2", "--epochs", "3", "--set", "layers=2"]
+    assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "m"), *flags]) == 130
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("fly=1", "set: unknown option 'fly'. Available: data, output"),
+        ("epochs=many", "set: epochs: expected a value of type int, got 'many'"),
+        ("balance=", "Class balance of the sampled rows, in [0, 1]"),
+    ],
+)
+def test_train_bad_set_raises(tmp_path, capsys, setting, message):
+    fails(capsys, ["train", "--data", tmp_path, "--output", tmp_path / "m", "--set", setting], message)
+
+
+def test_evaluate_set_of_a_training_option_raises(model, small_data, capsys):
+    fails(capsys, ["evaluate", model, "--data", small_data, "--set", "epochs=1"], "set: unknown option 'epochs'")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_one_screen(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit):
         main([command, "--help"])
-    assert stopped.value.code == 0
-    text = capsys.readouterr().out
-    flags = {line.split()[0].rstrip(","): line for line in text.splitlines() if line.startswith("  --")}
-    assert text.startswith(f"usage: qacg {command} ") and "[option ...]" in text.splitlines()[0]
-    if command == "predict":
-        assert "\noutput:\n" in text and flags["--window"].endswith("(default: 1024)")
-        return
-    assert flags["--text-column"].endswith("(default: text)")
-    assert text.index("\ndata:\n") < text.index("  --format") < text.index("\ntables of your own (")
-    if command == "train":
-        groups = [field.metadata["group"] for field in dataclasses.fields(TrainingOptions)]
-        assert [text.index(f"\n{group}:\n") for group in groups] == sorted(
-            text.index(f"\n{group}:\n") for group in groups
-        )
-        assert flags["--learning-rate"].endswith(
-            "with a checkpoint the default depends on the hidden size, from 2e-4 (384 or less) to 5e-5 (768 or more) "
-            "(default: 0.002 from scratch, 2e-05 with --protocol released)"
-        )
-        assert flags["--bf16"].endswith("with bfloat16 instructions, otherwise off)")
-        assert flags["--balance"].endswith("(default: 0.3, 1 with --protocol released)")
+    assert len(capsys.readouterr().out.splitlines()) <= 60
+
+
+def test_messages_name_existing_flags():
+    (commands,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    known = {
+        flag for parser in commands.choices.values() for action in parser._actions for flag in action.option_strings
+    }
+    known |= {"--version", "--nproc-per-node", "--cpus"}  # the last ones are of torchrun and docker
+    sources = [path.read_text(encoding="utf-8") for path in Path(qacg_models.__file__).parent.rglob("*.py")]
+    assert {flag for text in sources for flag in re.findall(r"(?<![-\w])--[a-z][a-z0-9-]+", text)} <= known
 
 
 def test_evaluate_fused_equals_eager(model, small_data, capsys):
@@ -290,34 +320,13 @@ def test_evaluate_fused_equals_eager(model, small_data, capsys):
         assert figures[0][name] == pytest.approx(figures[1][name], abs=0.02)
 
 
-def copy_with(small_data, folder, line, old, new):
+def test_train_bad_data_names_file_and_line(small_data, tmp_path, capsys):
     for split in ("train", "dev", "test"):
-        (folder / f"{split}.tsv").write_bytes((small_data / f"{split}.tsv").read_bytes())
-    path = folder / "train.tsv"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert old in lines[line - 1]
-    lines[line - 1] = lines[line - 1].replace(old, new)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    "old_and_new,reason",
-    [
-        (("location - 1 - safety", "location - 1 - parking"), "got 'location - 1 - parking'"),
-        (("\tNone", "\tnan"), "label: expected one of None, Positive, Negative, got 'nan'"),
-        (("\tNone", ""), "expected 4 tab-separated fields as in the header, got 3"),
-    ],
-)
-def test_train_bad_data_names_file_and_line(small_data, tmp_path, capsys, old_and_new, reason):
-    line = next(
-        number
-        for number, text in enumerate((small_data / "train.tsv").read_text(encoding="utf-8").splitlines(), 1)
-        if text.endswith("location - 1 - safety\tNone")
-    )
-    path = copy_with(small_data, tmp_path, line, *old_and_new)
-    output = tmp_path / "model"
-    fails(capsys, ["train", "--data", tmp_path, "--output", output], f"qacg train: {path}:{line}: ", reason)
+        (tmp_path / f"{split}.tsv").write_bytes((small_data / f"{split}.tsv").read_bytes())
+    path, output = tmp_path / "train.tsv", tmp_path / "model"
+    first, second, *others = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([first, f"{second} of all", *others]), encoding="utf-8")
+    fails(capsys, ["train", "--data", tmp_path, "--output", output], f"qacg train: {path}:2: label: expected one of")
     assert not output.exists()
 
 
@@ -325,10 +334,7 @@ def test_cli_bad_arguments_print_one_line(model, small_data, tmp_path, capsys):
     train = ["train", "--data", small_data, "--output"]
     fails(capsys, ["train", "--data", tmp_path / "no", "--output", tmp_path / "m"], "no such folder")
     fails(capsys, [*train, model], "which exists", "--overwrite")
-    fails(capsys, [*train, tmp_path, "--heads", 5], "hidden_size: expected a multiple of 5, the number of heads")
-    fails(capsys, [*train, tmp_path, "--tokenizer", tmp_path / "vocab.txt"], "expected a tokenizer folder")
-    fails(capsys, [*train, tmp_path, "--cased"], "cased: expected a vocab.txt as --tokenizer")
-    fails(capsys, [*train, tmp_path, "--max-length", 2], "max_length: expected at least")
+    fails(capsys, [*train, tmp_path, "--set", "cased=true"], "cased: expected a vocab.txt as tokenizer")
     data = ["--data", small_data]
     fails(capsys, ["evaluate", tmp_path / "no", *data], "no such folder")
     fails(capsys, ["evaluate", tmp_path, *data], "without training.json")
@@ -342,11 +348,9 @@ def test_evaluate_damaged_model_folder_raises(model, small_data, tmp_path, capsy
     evaluate = ["evaluate", tmp_path, "--data", small_data]
     weights = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    fails(capsys, evaluate, "cannot be loaded", "model.safetensors: is truncated")
+    fails(capsys, evaluate, "cannot be loaded", "model.safetensors: is damaged or truncated")
     (tmp_path / "model.safetensors").unlink()
     fails(capsys, evaluate, "got a folder without model.safetensors")
-    (tmp_path / "training.json").write_text("{")
-    fails(capsys, evaluate, "training.json", "is not JSON")
 
 
 def test_load_trained_without_a_tensor_raises(model, tmp_path):
@@ -363,16 +367,6 @@ def test_load_trained_without_a_tensor_raises(model, tmp_path):
             load_trained(tmp_path)
 
 
-def test_evaluate_unknown_context_raises(model, small_data, tmp_path, capsys):
-    text = (small_data / "test.tsv").read_text(encoding="utf-8").replace("location - 1", "location - 7")
-    (tmp_path / "test.tsv").write_text(text, encoding="utf-8")
-    fails(
-        capsys,
-        ["evaluate", model, "--data", tmp_path],
-        "test.tsv:2: context: expected one of the training contexts",
-    )
-
-
 @pytest.mark.full
 def test_train_with_your_own_vocabulary(small_data, tmp_path, capsys):
     words = sorted({word for line in (small_data / "train.tsv").open(encoding="utf-8") for word in line.split()})
@@ -380,18 +374,11 @@ def test_train_with_your_own_vocabulary(small_data, tmp_path, capsys):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
     output = tmp_path / "model"
-    arguments = ["train", "--data", small_data, "--output", output, "--tokenizer", vocabulary, *SIZES]
+    arguments = ["train", "--data", small_data, "--output", output, "--set", f"tokenizer={vocabulary}", *SIZES]
     assert main([str(argument) for argument in arguments]) == 0
     assert json.loads((output / "config.json").read_text())["vocab_size"] == len(pieces)
     assert main(["evaluate", str(output), "--data", str(small_data)]) == 0
     assert "metrics are identical" in capsys.readouterr().out
-
-
-def test_version_flag_prints_the_version(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["--version"])
-    assert stopped.value.code == 0
-    assert capsys.readouterr().out == f"qacg {qacg_kernels.__version__}\n"
 
 
 def test_package_runs_as_the_command(capsys, monkeypatch):
@@ -402,31 +389,15 @@ def test_package_runs_as_the_command(capsys, monkeypatch):
     assert capsys.readouterr().out == f"qacg {qacg_kernels.__version__}\n"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_describes_every_command_in_sentences(command, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    text = capsys.readouterr().out
-    description = text.split("\n\n")[1]
-    assert description[0].isupper() and description.endswith(".")
-    assert "; default:" not in text
-
-
-def test_info_lists_the_backends(capsys):
-    assert main(["info", "--json"]) == 0
-    assert "reference" in json.loads(capsys.readouterr().out)["backends"]
-    assert main(["info"]) == 0
-    assert "reference" in capsys.readouterr().out
-
-
 def test_info_does_not_import_heavy_packages():
     code = (
-        "import sys; from qacg_models.cli import main; main(['info']);"
+        "import sys; from qacg_models.cli import main; main(['info', '--json']);"
         " print([m for m in ('transformers', 'matplotlib', 'sklearn', 'tokenizers') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert out.splitlines()[-1] == "[]"
+    printed, _, loaded = out.rstrip().rpartition("\n")
+    assert "reference" in json.loads(printed)["backends"]
+    assert loaded == "[]"
 
 
 @pytest.mark.parametrize(
@@ -437,21 +408,6 @@ def test_cli_usage_error_prints_usage(arguments, capsys):
         main(arguments)
     assert stopped.value.code == 2
     assert "usage: qacg" in capsys.readouterr().err
-
-
-@pytest.mark.full
-def test_prediction_process_does_not_load_torchao(tmp_path):
-    """transformers would import torchao, which is slow and prints warnings; a later import still works."""
-    write_model(tmp_path)
-    script = (
-        "import sys; from qacg_models.cli import main; "
-        f"sys.argv[1:] = ['predict', {str(tmp_path)!r}, '--text', 'the bill']; status = main(); "
-        "loaded = {name.split('.')[0] for name in sys.modules}; "
-        "print(status, sorted(loaded & {'torchao', 'matplotlib', 'tensorboard'})); "
-        "import gc; print(gc.isenabled(), sys.modules.get('torchao', 'importable'))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-2:] == ["0 []", "True importable"]
 
 
 @pytest.mark.full
@@ -473,22 +429,3 @@ def test_output_encoding_without_a_character_is_an_error(tmp_path, monkeypatch, 
     assert main(["predict", str(tmp_path), "--text", "the café"]) == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("qacg predict: standard output: expected an encoding with '\\xe9', got ascii. Set")
-
-
-@pytest.mark.parametrize(
-    ("option", "text"),
-    [
-        (
-            "word_dropout",
-            "0.1 from scratch, 0 with a checkpoint, "
-            "0 with --epochs (given or by default), --max-steps or --protocol released",
-        ),
-        ("minutes", "60, 0 with --epochs, --max-steps or --protocol released"),
-        ("pooler", "attention from scratch, cls with a checkpoint, cls with --protocol released"),
-        ("balance", "0.3, 1 with --protocol released"),
-        ("vocab_size", "4000"),
-        ("eval_every", None),
-    ],
-)
-def test_help_has_the_default_of_every_recipe(option, text):
-    assert describe_default(option) == text

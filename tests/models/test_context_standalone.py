@@ -13,7 +13,7 @@ from qacg_models.data import Example
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.inference.trained_model import TrainedModel, predict_logits, probabilities_of
-from qacg_models.reporting.attention_maps import example_maps
+from qacg_models.reporting.analysis import example_maps
 from qacg_models.runs.options import TrainingOptions
 from untrained import record_of
 

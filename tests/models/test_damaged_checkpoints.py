@@ -10,8 +10,7 @@ from collections import defaultdict
 import pytest
 import torch
 from errors import raises
-from qacg_models.checkpoints.files import read_tensors, weights_file
-from qacg_models.checkpoints.source import open_source
+from qacg_models.checkpoints.files import open_source, read_tensors, weights_file
 from qacg_models.errors import CheckpointError
 from safetensors.torch import save_file
 
@@ -95,11 +94,7 @@ def test_truncated_safetensors_file_raises(tmp_path):
     content = whole.read_bytes()
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        refuse(path, "is truncated" if length >= len(content) - 300 else "is damaged")
-    path.write_bytes(content[:-1])
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    last = max(header, key=lambda name: header[name]["data_offsets"][1])
-    assert refuse(path, "is truncated after").endswith(f"for {last}. Copy or download the file again.")
+        assert refuse(path, "is damaged or truncated").endswith("Copy or download the file again.")
     path.write_bytes(content + b"more")
     refuse(path, "is damaged")
     path.write_bytes(content)
@@ -180,9 +175,6 @@ def test_read_tensors_checks_shards(tmp_path):
     write_files(shards, a=names[:1], b=names[1:2])
     with raises("CheckpointError: b.safetensors: expected classifier.bias as in model.safeten"):
         read_tensors(index)
-    write_files(shards, a=names[:2], b=names[1:])
-    with raises("CheckpointError: b.safetensors: expected each tensor in only one shard, got ...LayerNorm.weight"):
-        read_tensors(index)
     write_files({names[0]: "../a.safetensors"}, a=names)
     with raises("CheckpointError: expected shards in the same folder, got '../a.safetensors'"):
         read_tensors(index)
@@ -191,7 +183,7 @@ def test_read_tensors_checks_shards(tmp_path):
         ("[]", "expected a JSON object, got list"),
         ("{}", "weight_map: expected an object with the file of each tensor, got none"),
         ('{"weight_map": [1, 2, 3, 4, 5, 6, 7]}', "file of each tensor, got [1, 2, 3, 4, 5, 6, ...]"),
-        ('{"weight_map": {"a": 3}}', "weight_map: a: expected a file name, got 3"),
+        ('{"weight_map": {"a": 3}}', "file of each tensor, got {'a': 3}"),
     ):
         index.write_text(content)
         refuse(index, message)
@@ -233,8 +225,3 @@ def test_open_source_errors_name_the_file(tmp_path):
     save_file(TENSORS, tmp_path / "model.safetensors")
     with raises("CheckpointError: config.json: expected JSON"):
         open_source(tmp_path)
-    (tmp_path / "config.json").write_text("{}")
-    kernel = "bert/encoder/layer_0/attention/output/dense/kernel"
-    save_file({kernel: torch.ones(2)}, tmp_path / "pytorch_model.safetensors")
-    with raises(f"CheckpointError: {kernel}: expected two dimensions, got shape (2,)"):
-        open_source(tmp_path / "pytorch_model.safetensors")

@@ -139,7 +139,14 @@ def test_warning_examples_have_line_numbers_of_the_file(tmp_path):
     assert warning.examples == ("'food' of 'sentence 7': line 9 'good', line 62 'none'",)
 
 
-SIZES = ["--hidden-size=8", "--layers=1", "--heads=2", "--intermediate-size=16", "--max-steps=1", "--vocab-size=60"]
+SIZES = [
+    "--set=hidden_size=8",
+    "--set=layers=1",
+    "--set=heads=2",
+    "--set=intermediate_size=16",
+    "--max-steps=1",
+    "--set=vocab_size=60",
+]
 
 
 def test_train_prints_warnings_once_and_records_them(tmp_path, capsys):
@@ -163,7 +170,12 @@ def test_train_prints_warnings_once_and_records_them(tmp_path, capsys):
 def test_evaluate_warns_of_few_rows(tmp_path, capsys):
     folder = write_model(tmp_path / "model", layers=1)
     write_csv(tmp_path / "new.csv", [(f"slow {n}", OWN.aspects[n % 3], OWN.labels[n % 3]) for n in range(6)])
-    flags = ["evaluate", str(folder), "--data", str(tmp_path / "new.csv"), "--bootstrap", "0"]
+    flags = [
+        "evaluate",
+        str(folder),
+        "--data",
+        str(tmp_path / "new.csv"),
+    ]
     assert main([*flags, "--report", str(tmp_path / "page")]) == 0
     assert "warning: new.csv: metrics on 6 rows are imprecise" in capsys.readouterr().out
     assert "metrics on 6 rows are imprecise" in (tmp_path / "page" / "index.html").read_text()

@@ -1,15 +1,11 @@
 """Two processes over gloo train like one: equal losses, the same selected step, one folder."""
 
-from dataclasses import replace
-
 import pytest
 import torch
-from errors import raises
 from processes import SUPPORT, run_python
 from qacg_models.data import load_data
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
-from qacg_models.training.arguments import training_arguments
 from qacg_models.utils.devices import local_device
 from two_processes import OPTIONS
 
@@ -20,7 +16,7 @@ def one(small_data, tmp_path_factory):
 
 
 def by_two(small_data, output):
-    """Trains with two processes into `output`, whose name selects DDP or FSDP; returns what they print."""
+    """Trains with two processes into `output`, whose name selects the run; returns what they print."""
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     done = run_python(*launcher, SUPPORT / "two_processes.py", small_data, output, OMP_NUM_THREADS="1")
     assert done.stdout.count("model: QACG-BERT") == 2, "only one process prints"
@@ -30,8 +26,8 @@ def by_two(small_data, output):
 
 @pytest.fixture(scope="module")
 def seeds(small_data, tmp_path_factory):
-    """The folder of two seeds that two processes trained by DDP."""
-    output = tmp_path_factory.mktemp("two") / "ddp"
+    """The folder of two seeds that two processes trained."""
+    output = tmp_path_factory.mktemp("two") / "seeds"
     printed = by_two(small_data, output).splitlines()
     assert [line for line in printed if line.startswith("seed ")] == ["seed 0", "seed 1"]
     assert sorted(path.name for path in output.iterdir()) == ["run.yaml", "seed-0", "seed-1", "seeds.json"]
@@ -44,11 +40,10 @@ def test_ddp_of_two_processes_equals_one(seeds, one):
 
 
 @pytest.mark.full
-def test_fsdp_of_two_processes_resumed_equals_one(small_data, one, tmp_path):
-    """Parameters are sharded by FSDP2."""
-    printed = by_two(small_data, tmp_path / "fsdp")
+def test_ddp_of_two_processes_resumed_equals_one(small_data, one, tmp_path):
+    printed = by_two(small_data, tmp_path / "resumed")
     assert printed.count("resuming from checkpoint-6") == 1
-    same_run(load_trained(tmp_path / "fsdp"), one)
+    same_run(load_trained(tmp_path / "resumed"), one)
 
 
 def same_run(trained, one):
@@ -81,8 +76,3 @@ def test_local_device_is_one_gpu_per_process(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert (local_device(), local_device("cpu"), local_device("cuda:1")) == ("cuda:3", "cpu", "cuda:1")
-
-
-def test_fsdp_of_one_process_raises(tmp_path, one):
-    with raises("InputError: fsdp: expected several processes, got 1. Start them with torchrun"):
-        training_arguments(tmp_path, replace(OPTIONS.resolved(), fsdp=True), 100, one.model, "strict_accuracy")

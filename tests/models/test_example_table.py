@@ -10,8 +10,7 @@ from qacg_models.data.dataset import count_overlap, describe_examples, label_sha
 from qacg_models.data.example import distinct, frame_of
 from qacg_models.data.task import Task
 from qacg_models.data.tokenization import Encoding, FeatureTable, encode_examples, train_tokenizer
-from qacg_models.training import encoded_splits
-from qacg_models.training.sampling import EpochSampler
+from qacg_models.training.rows import EpochSampler, evaluation_sample
 
 TASK = Task("own", ("none", "good", "bad"), ("food", "room"), has_absent=True)
 
@@ -83,14 +82,14 @@ def test_feature_table_equals_encode_examples(contexts):
 
 def test_large_dev_is_sampled_by_groups():
     rows = examples(4000)
-    assert encoded_splits.evaluation_sample(rows, 4000, 0) is rows
-    chosen = encoded_splits.evaluation_sample(rows, 1000, 0)
+    assert evaluation_sample(rows, 4000, 0) is rows
+    chosen = evaluation_sample(rows, 1000, 0)
     assert 900 < len(chosen) < 1100
     assert chosen == sorted(chosen, key=lambda row: row.line)
     ids = {row.id for row in chosen}
     assert chosen == [row for row in rows if row.id in ids]
-    assert chosen == encoded_splits.evaluation_sample(rows, 1000, 0)
-    assert chosen != encoded_splits.evaluation_sample(rows, 1000, 1)
+    assert chosen == evaluation_sample(rows, 1000, 0)
+    assert chosen != evaluation_sample(rows, 1000, 1)
 
 
 @pytest.mark.parametrize("balance", [0.0, 0.5])

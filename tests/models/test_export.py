@@ -1,12 +1,9 @@
 """`qacg export`: exported files have the outputs of their model, or are not written; the server of the docs."""
 
 import csv
-import functools
 import json
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -18,20 +15,16 @@ from errors import raises
 from full_members import member
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
-from qacg_models.data import file_digest, load_data
+from qacg_models.data import Example, file_digest, load_data
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError
-from qacg_models.export import onnx_file
-from qacg_models.export.check import Check, compare
-from qacg_models.export.check_rows import rows_at_hand, rows_of_file, spread, with_longest
-from qacg_models.export.formats import FORMATS, ExportFormat
-from qacg_models.export.traced import trace
-from qacg_models.export.write import export
+from qacg_models.export import export as exporting, onnx_file
+from qacg_models.export.export import Check, compare, export, rows_at_hand, spread, with_longest
+from qacg_models.export.onnx_file import trace
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.calibration import Calibration, Fit, write_calibration
-from qacg_models.runs.record import RECORD_NAME, write_record
-from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.runs.record import RECORD_NAME, RUN_NAME, write_record, write_run_file
 from untrained import TEXTS, write_model
 
 COMMAND = commands("how-to/export", "qacg")[0].removeprefix("qacg ")
@@ -48,7 +41,7 @@ def exported(tmp_path_factory):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("qacg_models.export.write.trace", lambda trained: made.append(trace(trained)) or made[0])
+        patch.setattr("qacg_models.export.onnx_file.trace", lambda trained: made.append(trace(trained)) or made[0])
         assert main(shlex.split(COMMAND)) == 0
     return folder, made[0]
 
@@ -68,10 +61,10 @@ def trained(folder):
     return load_trained(folder / "mine")
 
 
-def rows_for(trained, tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("\n".join(TEXTS), encoding="utf-8")
-    return rows_of_file(trained, path, None)
+def rows_for(trained):
+    """Examples of TEXTS with every context of the model."""
+    split = trained.task.split_context
+    return [Example("", text, context, *split(context), None, 1) for text in TEXTS for context in trained.contexts]
 
 
 @pytest.mark.full
@@ -113,27 +106,6 @@ def test_traced_graph_has_torch_operators_only(traced):
     assert all(name.startswith("aten.") or "sym" in name or "<built-in" in name for name in called), called
 
 
-@pytest.mark.full
-def test_torch_export_runs_without_this_package(trained, traced, tmp_path, monkeypatch):
-    monkeypatch.setattr("qacg_models.export.write.trace", lambda trained: traced)
-    assert export(trained, tmp_path / "model.pt2", rows_for(trained, tmp_path), to="torch-export").passed
-    script = (
-        "import sys, torch\n"
-        "sys.modules['qacg_kernels'] = sys.modules['qacg_models'] = None\n"
-        "metadata = {'labels': '', 'max_length': ''}\n"
-        "program = torch.export.load(sys.argv[1], extra_files=metadata).module()\n"
-        "ids = torch.tensor([[2, 9, 11, 7, 3]])\n"
-        "inputs = {'input_ids': ids, 'attention_mask': ids * 0 + 1, 'token_type_ids': ids * 0}\n"
-        "logits = program(**inputs, context_ids=torch.tensor([1]))\n"
-        "print(metadata['labels'], metadata['max_length'], *logits[0].tolist(), sep='\\n')\n"
-    )
-    command = [sys.executable, "-c", script, tmp_path / "model.pt2"]
-    labels, length, *logits = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert (json.loads(labels), length) == (list(trained.task.labels), "48")
-    expected = trained.model(input_ids=torch.tensor([[2, 9, 11, 7, 3]]), context_ids=torch.tensor([1])).logits[0]
-    torch.testing.assert_close(torch.tensor([float(one) for one in logits]), expected.detach(), rtol=1e-4, atol=1e-5)
-
-
 # All classifiers, as trained from scratch and with the fields of published encoders.
 CLASSIFIERS = {
     "qacg-bert": {"kind": "qacg-bert", "context_standalone": False, "fields": {"pooler": "attention"}},
@@ -150,35 +122,14 @@ CLASSIFIERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def classifiers(tmp_path_factory):
-    """Returns a model and its graph by name; the slow tracing runs once for all formats."""
-
-    @functools.cache
-    def made(name):
-        trained = load_trained(write_model(tmp_path_factory.mktemp(name), **CLASSIFIERS[name]))
-        return trained, trace(trained)
-
-    return made
-
-
-@pytest.mark.parametrize(
-    ("name", "to"), [member(name, to, id=f"{name}-{to}", fast=False) for name in CLASSIFIERS for to in FORMATS]
-)
-def test_export_every_classifier_in_every_format(name, to, classifiers, tmp_path, monkeypatch):
-    trained, graph = classifiers(name)
-    monkeypatch.setattr("qacg_models.export.write.trace", lambda trained: graph)
-    rows = rows_for(trained, tmp_path)
-    output = tmp_path / f"out{FORMATS[to].suffix}"
-    found = export(trained, output, rows, to=to)
+@pytest.mark.parametrize("name", [member(name, id=name, fast=False) for name in CLASSIFIERS])
+def test_export_of_every_classifier_passes_its_check(name, tmp_path):
+    trained = load_trained(write_model(tmp_path / "model", **CLASSIFIERS[name]))
+    rows = rows_for(trained)
+    found = export(trained, tmp_path / "out.onnx", rows)
     assert trained.model.config._attn_implementation == "fused", "the model is unchanged"
-    assert found.passed and output.is_file(), str(found)
+    assert found.passed and (tmp_path / "out.onnx").is_file(), str(found)
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
-
-
-def test_export_in_an_unknown_format_raises(trained, tmp_path):
-    with pytest.raises(InputError, match=r"to: expected one of .*, got 'bin'"):
-        export(trained, tmp_path / "model.bin", rows_for(trained, tmp_path), to="bin")
 
 
 @pytest.mark.parametrize("blocker", ["file", "link"])
@@ -189,7 +140,7 @@ def test_export_into_an_impossible_folder_raises(trained, tmp_path, blocker):
     else:
         there.symlink_to(tmp_path / "missing")
     with raises(f"InputError: output: {there / 'a.onnx'} cannot be written"):
-        export(trained, there / "a.onnx", rows_for(trained, tmp_path))
+        export(trained, there / "a.onnx", rows_for(trained))
 
 
 def test_trace_does_not_change_the_model(folder):
@@ -203,23 +154,23 @@ def test_export_of_a_16_bit_model_raises(folder, tmp_path):
     trained = load_trained(folder / "mine")
     trained.model.to(torch.bfloat16)
     with pytest.raises(InputError, match=r"trained: expected a model in float32, got torch.bfloat16"):
-        export(trained, tmp_path / "model.onnx", rows_for(trained, tmp_path))
+        export(trained, tmp_path / "model.onnx", rows_for(trained))
 
 
 @pytest.mark.full
 def test_export_with_different_outputs_is_not_written(folder, traced, trained, tmp_path, monkeypatch, capsys):
     """The check reads the file that was written; here it is valid, but has one wrong weight."""
-    output = tmp_path / "model.pt2"
+    output = tmp_path / "model.onnx"
     output.write_bytes(b"what was there")
     state = traced.program.state_dict
     name = next(name for name in state if name.endswith("classifier.bias"))
     before = state[name].clone()
-    monkeypatch.setattr("qacg_models.export.write.trace", lambda trained: traced)
+    monkeypatch.setattr("qacg_models.export.onnx_file.trace", lambda trained: traced)
     try:
         with torch.no_grad():
             state[name][0] += 1e-3
-        flags = ["export", folder / "mine", "--to", "torch-export", "--output", output, "--overwrite"]
-        assert main([*map(str, flags), "--check-rows", "5"]) == 1
+        flags = ["export", folder / "mine", "--output", output, "--overwrite"]
+        assert main([*map(str, flags)]) == 1
     finally:
         with torch.no_grad():
             state[name].copy_(before)
@@ -231,7 +182,7 @@ def test_export_with_different_outputs_is_not_written(folder, traced, trained, t
 
 
 def test_export_check_detects_differences(trained, tmp_path):
-    rows = rows_for(trained, tmp_path)
+    rows = rows_for(trained)
     logits = trained.logits(rows)
 
     def check(change):
@@ -255,8 +206,8 @@ def test_export_check_detects_differences(trained, tmp_path):
     assert not Check("a test", rows=2, lengths=(1, 2), largest=1e-7, equal=1).passed
 
 
-def test_export_check_rows_come_from_file_data_or_sample(trained, folder, tmp_path):
-    """Rows of a given file; else dev and test of training if the files are unchanged; else the sample."""
+def test_export_check_rows_come_from_data_or_sample(trained, tmp_path):
+    """Dev and test of training if the files are unchanged; else the sample."""
     with (tmp_path / "reviews.csv").open("w", encoding="utf-8", newline="") as handle:
         rows = [(f"{TEXTS[number % 3]} {number}", "food", ("good", "bad")[number % 2]) for number in range(40)]
         csv.writer(handle).writerows([("review", "topic", "verdict"), *rows])
@@ -264,8 +215,6 @@ def test_export_check_rows_come_from_file_data_or_sample(trained, folder, tmp_pa
     mine = load_trained(write_model(tmp_path / "mine", layers=1))
     record = replace(mine.record, data_options=options)
     write_run_file(tmp_path / "mine" / RUN_NAME, [tmp_path / "reviews.csv"], options, record.options, [0])
-    asked = rows_of_file(replace(mine, record=record), tmp_path / "reviews.csv", None)
-    assert len(asked) == 40 * 3 and {row.aspect for row in asked} == set(mine.task.aspects)
     dev = replace(record.data["dev"], sha256=file_digest(tmp_path / "reviews.csv"))
     for known, source in ((record, "sample"), (replace(record, data={"dev": dev}), "dev of")):
         write_record(tmp_path / "mine" / RECORD_NAME, known)
@@ -274,28 +223,26 @@ def test_export_check_rows_come_from_file_data_or_sample(trained, folder, tmp_pa
     assert rows == load_data(tmp_path / "reviews.csv", ("dev",), options, task=mine.task).splits["dev"]
     found = compare(mine, with_longest(rows, 48), lambda inputs: np.zeros((len(inputs["input_ids"]), 3)), "a test")
     assert found.rows == len(rows) + 1, "rows with labels beside one without"
-    few = spread(asked, 7)
-    assert len(few) == 7
-    assert few[0] == asked[0]
-    assert few == sorted(few, key=asked.index)
-    assert spread(few, 9) == few
+    few = rows[:3]
     tokens = trained.tokenizer(with_longest(few, 48)[-1].sentence)["input_ids"]
     assert len(tokens) >= 48
+
+
+def test_export_check_rows_are_evenly_spaced():
+    assert spread([*range(10)], 4) == [0, 2, 5, 7]
+    assert spread([1, 2], 9) == [1, 2]
 
 
 def test_export_bad_arguments_print_one_line(folder, tmp_path, monkeypatch, capsys):
     there, new = folder / "model.onnx", tmp_path / "a.onnx"
     before = there.read_bytes()
     for flags, expected in (
-        ([tmp_path / "model.pt2"], "ends in .onnx"),
+        ([tmp_path / "model.bin"], "ends in .onnx"),
         ([there], "--overwrite"),
-        ([new, "--check-rows", "0"], "check-rows"),
-        ([new, "--check-on", tmp_path / "no.csv"], "No such file"),
     ):
         assert expected in error_of(capsys, "export", folder / "mine", "--output", *flags)
     assert there.read_bytes() == before
-    missing = ExportFormat(".onnx", "qacg_models.export.onnx_file", ("onnx", "no_such_runtime"))
-    monkeypatch.setitem(FORMATS, "onnx", missing)
+    monkeypatch.setattr(exporting, "PACKAGES", ("onnx", "no_such_runtime"))
     expected = "Run pip install no_such_runtime.\n"
     assert expected in error_of(capsys, "export", folder / "mine", "--output", new)
     assert not list(tmp_path.iterdir())
@@ -303,5 +250,5 @@ def test_export_bad_arguments_print_one_line(folder, tmp_path, monkeypatch, caps
 
 def test_onnx_file_of_too_large_weights_raises(traced, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_file, "MOST_BYTES", 1000)
-    with raises("InputError: Use --to torch-export"):
+    with raises("InputError: got 0.00 GiB. Train a smaller model"):
         onnx_file.write(traced, tmp_path / "model.onnx")

@@ -82,7 +82,6 @@ PLAIN_FORMS = {
     "sentence encoder": lambda state: {
         "0.auto_model." + k.removeprefix("bert."): t for k, t in tables.backbone(state).items()
     },
-    "TensorFlow": tables.as_tensorflow,
     "TensorFlow-converted": tables.as_converted,
     "old Hugging Face": lambda state: tables.as_released(state, gate=False),
     "several GPUs": lambda state: {f"module.{k}": t for k, t in state.items()},
@@ -253,14 +252,14 @@ def test_load_maps_converted_names_and_logs_a_report(tmp_path, caplog):
         assert part in record.getMessage()
 
 
-BACKBONE = [ours for ours, *_ in tables.rows(2) if tables.backbone({ours: 0})]
+BACKBONE = tables.backbone_names(layers=2)
 
 
 @pytest.mark.parametrize("lost", members(BACKBONE, fast=BACKBONE[::4]))
 def test_load_without_a_backbone_tensor_raises(lost, tmp_path):
     model = plain()
     state = {name: tensor for name, tensor in model.state_dict().items() if name != lost}
-    folder = write(tmp_path / "m", tables.as_tensorflow(state))
+    folder = write(tmp_path / "m", tables.as_converted(state))
     part = "pooler" if "pooler" in lost else "backbone"
     with raises(f"CheckpointError: expected ... {part} tensors ..., without {lost}. Set"):
         BertForSequenceClassification.from_pretrained(folder)
@@ -283,12 +282,12 @@ def test_load_without_a_context_tensor_raises(tmp_path):
 
 def test_load_more_layers_than_the_model_raises(tmp_path):
     folder = write(tmp_path / "m", plain().state_dict(), fields={**SIZES, "num_hidden_layers": 1})
-    with raises("CheckpointError: num_hidden_layers: expected 2 as in encoder.layer, got 1"):
+    with raises("CheckpointError: expected only encoder tensors that the model has, got bert.encoder.layer.1."):
         BertForSequenceClassification.from_pretrained(folder)
     state = plain().state_dict()
     state["bert.encoder.layer.0.crossattention.self.query.weight"] = torch.zeros(12, 12)
     with raises(
-        "CheckpointError: expected only backbone tensors that the model has, got ...crossattention.self.query.weight"
+        "CheckpointError: expected only encoder tensors that the model has, got ...crossattention.self.query.weight"
     ):
         BertForSequenceClassification.from_pretrained(write(tmp_path / "n", state))
 

@@ -4,16 +4,10 @@ import csv
 import json
 
 import pytest
-from commands import fails
-from errors import raises
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.columns import Columns
-from qacg_models.data.requests import Request
 from qacg_models.data.tables import read_table
-from qacg_models.data.task import Task
-from qacg_models.inference.aspect_predictor import AspectPrediction
-from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.plain_text import escape_formula, unescape_formula
 
 FORMULAS = ["=1+1", "+49 30 1234 never answers", "-5 stars", "@home service", '=HYPERLINK("http://x","y")', "\t=1"]
@@ -44,31 +38,6 @@ def test_predictions_are_read_back_unchanged(model, texts, tmp_path):
     assert [record["id"] for record in read] == [f"-{number}" for number in range(len(read))]
 
 
-def test_escape_formulas_adds_an_apostrophe(model, texts, tmp_path):
-    plain = predict(model, texts, tmp_path / "plain.csv")
-    escaped = predict(model, texts, tmp_path / "escaped.csv", "--escape-formulas")
-    assert [row["text"] for row in escaped] == [f"'{text}" for text in FORMULAS] + OTHERS
-    assert all(row["id"].startswith("'-") for row in escaped)
-    for before, after in zip(plain, escaped, strict=True):  # numbers stay numbers
-        assert {**before, "text": "", "id": ""} == {**after, "text": "", "id": ""}
-
-
-def test_escape_formulas_covers_all_cells():
-    task = Task("own", ("-1", "+1"), ("@bar",))
-    prediction = AspectPrediction("good", "", "@bar", "-1", {"-1": 1.0, "+1": 0.0})
-    lines = PredictionLines("csv", task, False, escape_formulas=True)
-    assert lines.line(Request(1, "good"), prediction) == "1,good,'@bar,'-1,1.000000,0.000000\n"
-    assert lines.header() == "line,text,aspect,label,p(-1),p(+1)\n"
-    with raises("InputError: escape_formulas: expected the format csv, got jsonl"):
-        PredictionLines("jsonl", task, False, escape_formulas=True)
-
-
-def test_escape_formulas_without_csv_raises(model, texts, tmp_path, capsys):
-    command = ["predict", model, "--input", texts, "--escape-formulas"]
-    fails(capsys, command, "escape-formulas: expected --output FILE.csv with --escape-formulas, got none")
-    fails(capsys, [*command, "--output", tmp_path / "o.jsonl"], "escape-formulas", ".csv")
-
-
 CELLS = [*FORMULAS, *OTHERS, "'=1", "''-5", "'", "", "\tx", "\rx", "＝1", "\0@x", "'plain"]
 
 
@@ -90,7 +59,7 @@ def test_suggest_sheet_escapes_formulas_and_trains(tmp_path):
     more = [f"the food of day {number}" for number in range(20)]
     source.write_text("".join(json.dumps({"=text": text}) + "\n" for text in texts + more))
     command = ["suggest", "--input", source, "--output", sheet, "--by", "text", "--text-column", "=text"]
-    assert main([*map(str, command), "--keep", "@food=food", "--rows", "200", "--random-rows", "150"]) == 0
+    assert main([*map(str, command), "--aspects", "@food=food", "--rows", "600"]) == 0
     with sheet.open(newline="", encoding="utf-8") as handle:
         header, *rows = csv.reader(handle)
     assert header == ["'=text", "aspect", "label", "hint", "split"]

@@ -16,16 +16,14 @@ from errors import raises
 from interrupted_runs import interrupted
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
-from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
-from qacg_models.export import int8_layers, write
-from qacg_models.export.check import INT8, Check
-from qacg_models.export.traced import metadata_of, trace
+from qacg_models.export import onnx_file
+from qacg_models.export.export import INT8, Check
+from qacg_models.export.onnx_file import metadata_of, trace
 from qacg_models.inference import int8
-from qacg_models.inference.bulk_prediction import BulkPrediction
-from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.inference.predictor import Predictor
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.modules.context_fold import fold_context
+from qacg_models.modules.context import fold_context
 from test_export import SERVER
 from torch import nn
 from untrained import OWN, TEXTS, write_model
@@ -121,21 +119,17 @@ def test_int8_flag_is_used_and_reported(model, tmp_path, capsys):
     data.write_text(
         "text,aspect,label\n" + "".join(f'"{TEXTS[n % 3]}",{a},good\n' for n in range(3) for a in OWN.aspects)
     )
-    assert main(["evaluate", str(model), "--data", str(data), "--bootstrap", "0", "--int8"]) == 0
+    assert main(["evaluate", str(model), "--data", str(data), "--int8"]) == 0
     assert "QACG-BERT, int8" in capsys.readouterr().out
 
 
 @needs_torchao
-def test_int8_does_not_resume_a_float32_run(model, tmp_path):
-    def bulk(int8):
-        ask = AspectSentiment.from_pretrained(model, int8=int8)
-        return BulkPrediction(ask, ask.questions(), PredictionLines("jsonl", OWN, False))
-
-    texts = [Request(number, text) for number, text in enumerate(TEXTS[:3], 1)]
-    with interrupted(AspectSentiment, "predict_texts"):
-        bulk(False).write(texts, tmp_path / "out.jsonl", model_digest="m")
-    with raises("InputError: model, options and texts, got one that differs in int8; pass --overwrite"):
-        bulk(True).write(texts, tmp_path / "out.jsonl", model_digest="m", resume=True)
+def test_int8_does_not_resume_a_float32_run(model, tmp_path, capsys):
+    flags = ["predict", str(model), "--text", *TEXTS[:3], "--output", str(tmp_path / "out.jsonl")]
+    with interrupted(Predictor, "predict"):
+        main(flags)
+    assert main([*flags, "--resume", "--int8"]) == 2
+    assert "model, options and texts, got one that differs in int8; pass --overwrite" in capsys.readouterr().err
 
 
 def int8_error(model):
@@ -222,8 +216,6 @@ def test_int8_export_multiplies_in_int8(model, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.full
 def test_int8_export_keeps_gates_of_heads_in_float(tmp_path):
-    from qacg_models.export import onnx_file
-
     fields = {"lambda_per_head": True}
     trained = load_trained(write_model(tmp_path / "model", kind="cg-bert", layers=1, heads=4, fields=fields))
     fold_context(trained.model)
@@ -249,10 +241,10 @@ def test_int8_node_equals_torchao():
         helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 9, size]) for n, size in (("x", 40), ("y", 24))
     )
     node = helper.make_node("MatMul", ["x", "weight"], ["y"], name="product")
-    node.metadata_props.add(key=int8_layers.SCOPES, value=f"model{int8_layers.IN_A_LAYER}0")
+    node.metadata_props.add(key=onnx_file.SCOPES, value=f"model{onnx_file.IN_A_LAYER}0")
     graph = helper.make_graph([node], "g", [inputs], [outputs], [weight])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    assert int8_layers.to_int8(model.graph) == 1
+    assert onnx_file.to_int8(model.graph) == 1
     onnx.checker.check_model(model, full_check=True)
     assert "weight" not in {constant.name for constant in model.graph.initializer}
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -272,12 +264,3 @@ def test_int8_check_allows_larger_differences():
     assert not check(equal=96).passed
     assert not check(largest=0.51).passed
     assert not check(largest=float("nan")).passed
-
-
-def test_int8_with_unsupported_format_raises(model, tmp_path, capsys):
-    flags = ["export", str(model), "--output", str(tmp_path / "model.pt2"), "--to", "torch-export", "--int8"]
-    assert main(flags) == 2
-    assert "int8: expected False for .pt2 files, got True. Use --to onnx." in capsys.readouterr().err
-    with raises("InputError: Use --to onnx"):
-        write.export(load_trained(model), tmp_path / "model.pt2", [1], to="torch-export", int8=True)
-    assert not list(tmp_path.iterdir())

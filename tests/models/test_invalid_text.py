@@ -10,18 +10,17 @@ import pytest
 from commands import fails
 from errors import raises
 from model_cases import SIZES
-from qacg_models import BertSumConfig, PlainBertConfig, QACGBertConfig
+from qacg_models import AspectSentiment, BertSumConfig, PlainBertConfig, QACGBertConfig
 from qacg_models.data.columns import Columns, natural_key
 from qacg_models.data.tables import read_table
 from qacg_models.data.text_files import json_values
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.inference.question_answering import windows
 from qacg_models.inference.summarization import encode_document
 from qacg_models.reporting.run_records import read_rows
-from qacg_models.runs.run_config import read_run_file
+from qacg_models.runs.record import read_run_file
 from qacg_models.utils import plain_text
-from qacg_models.utils.json_fields import convert_json, read_json_as
+from qacg_models.utils.json_fields import read_json_as
 from qacg_models.utils.plain_text import parse_json, parse_json_at
 from untrained import write_model
 
@@ -76,7 +75,7 @@ def test_text_not_in_utf8_raises(model, capsys):
     command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", b"caf\xe9"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr == "qacg: argument 4: expected text in UTF-8, got 'caf\\udce9'.\n"
-    ask = AspectPredictor.from_pretrained(model)
+    ask = AspectSentiment.from_pretrained(model)
     with pytest.raises(InputError, match=r"text: expected text that UTF-8 can encode, got \\udce9"):
         ask(half)
     tokenizer = ask.trained.tokenizer
@@ -199,10 +198,10 @@ def test_read_json_too_large_file_raises(endless, monkeypatch):
         read_json_as(object, path)
 
 
-@pytest.mark.parametrize("kind", [bytes, bytes | None, list[int], dict[int, str]])
-def test_convert_json_unsupported_kind_raises(kind):
-    with raises("TypeError: kind: expected a type that JSON can store, got ..."):
-        convert_json(kind, {})
+def test_read_json_integer_beyond_float_raises(tmp_path):
+    (tmp_path / "run.json").write_text("1" * 400)
+    with raises("InputError: run.json: expected a number, got 111"):
+        read_json_as(float, tmp_path / "run.json")
 
 
 def test_run_file_too_large_raises(endless, monkeypatch):

@@ -21,9 +21,7 @@ from qacg_models import (
     QACGBertForSequenceClassification,
     QACGBertModel,
 )
-from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
-from qacg_models.checkpoints.loading import CheckpointLoading
-from qacg_models.configs.encoders import ENCODER_CONFIGS
+from qacg_models.checkpoints.loading import EncoderCheckpointLoading, HeadCheckpointLoading
 from qacg_models.models.auto import BACKBONES, MODELS, load_class
 
 
@@ -33,10 +31,10 @@ def test_model_table_entry_agrees_with_its_class(entry):
     assert model.__name__ == entry.name and getattr(qacg_models, entry.name) is model
     config = getattr(qacg_models, entry.configuration)
     assert model.config_class is config and config.model_type == entry.model_type
-    assert issubclass(model, {"bert": CheckpointLoading, "head": HeadCheckpointLoading}[entry.tensors])
+    assert issubclass(model, {"bert": EncoderCheckpointLoading, "head": HeadCheckpointLoading}[entry.tensors])
     assert hasattr(config(), "contexts") == entry.contexts
     assert hasattr(config(), "context_projection") == entry.context_projection
-    assert (entry.model_type in ENCODER_CONFIGS) == (entry.tensors == "bert")
+    assert hasattr(config, "reads") == (entry.tensors == "bert")
     assert (entry.backbone is None) == (entry.title is None)
     assert getattr(transformers, entry.auto_class)._model_mapping[config] is model
 
@@ -153,7 +151,7 @@ def test_forwards_describe_shared_arguments_alike(models):
 PACKAGE = Path(qacg_models.__file__).parent
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    for folder in ("configs", "models", "modules")
+    for folder in ("models", "modules")
     for path in (PACKAGE / folder).rglob("*.py")
     if ">>> " in path.read_text(encoding="utf-8")
 )

@@ -13,6 +13,7 @@ import tarfile
 import zlib
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from browser import CHECKS
 from commands import error_of
@@ -21,16 +22,22 @@ from full_members import member
 from qacg_models.cli import main
 from qacg_models.data import DataError
 from qacg_models.data.columns import Columns
-from qacg_models.data.requests import read_requests
-from qacg_models.data.tables import read_table
+from qacg_models.data.tables import read_table, read_texts
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.data.tokenization import load_tokenizer, tokenizer_from_vocabulary
-from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.inference.prediction_format import PredictionFormat
 from qacg_models.inference.trained_model import load_trained
+from qacg_models.metrics.metrics import wilson_interval
 from qacg_models.reporting import model_page
-from qacg_models.reporting.model_page import RUNTIME_ARCHIVE, Runtime, page_facts, read_runtime, write_model_page
-from qacg_models.reporting.prediction_summary import Summary, read_predictions
-from qacg_models.reporting.tokenizer_facts import tokenizer_facts
+from qacg_models.reporting.model_page import (
+    RUNTIME_ARCHIVE,
+    Runtime,
+    page_facts,
+    read_runtime,
+    tokenizer_facts,
+    write_model_page,
+)
+from qacg_models.reporting.summary import Summary, read_predictions
 from qacg_models.utils.plain_text import escape_formula
 from tokenizers import normalizers
 from untrained import OWN, TEXTS, write_model
@@ -223,20 +230,16 @@ def test_page_summary_equals_the_command(page, browser):
     open_page(browser, page)
     give_file(browser, reviews(60))
     predict(browser)
-    lines = PredictionLines("csv", OWN, False, others=("number", "label (input)"))
+    form = PredictionFormat("csv", OWN)
     summary = Summary(OWN.labels, has_absent=True)
-    for one in read_predictions(io.StringIO(downloaded(browser)), lines):
+    for one in read_predictions(io.StringIO(downloaded(browser)), form):
         summary.add(one)
-    expected = [
-        [
-            share.label,
-            f"{share.count:,}",
-            f"{100 * share.share:.1f}",
-            f"{100 * share.lower:.1f}–{100 * share.upper:.1f}",
-        ]
-        for counts in summary.counts.values()
-        for share in summary.shares(counts)
-    ]
+    expected = []
+    for counts in summary.counts.values():
+        for label in OWN.labels:
+            lower, upper = wilson_interval(counts[label], counts.total())
+            cells = f"{100 * counts[label] / counts.total():.1f}", f"{100 * lower:.1f}–{100 * upper:.1f}"
+            expected.append([label, f"{counts[label]:,}", *cells])
     cells = "[...row.cells].slice(0, 4).map((one) => one.textContent)"
     assert browser.value(f"[...document.querySelectorAll('#summary tbody tr')].map((row) => {cells})") == expected
     quotes = "[...document.querySelectorAll('#summary blockquote')].map((one) => one.textContent)"
@@ -302,23 +305,8 @@ def test_page_stops_and_reports_bad_input(page, browser):
 WORDS = (
     *("soup", "Straße", "SCHÖN", "e\u0301", "n\u0303", "ΑΣ", "İstanbul", "漢字", "カタカナ", "가", "ﬁ", "½", "ᾼ", "ก็"),
     *("हिन्दी", "مرحبا", "A\u030a", "é", "𝔸", "𐐀", "👍🏽", "👩\u200d👩\u200d👧", "🇩🇪", "\u0301\u0301", "\u1e9b\u0323"),
-    *(
-        "don't",
-        "a-b",
-        "…",
-        "£5",
-        "“q”",
-        "_",
-        "^",
-        "`",
-        "~",
-        "[SEP]",
-        "[mask]",
-        "[MASK]",
-        "x" * 99,
-        "y" * 100,
-        "z" * 101,
-    ),
+    *["don't", "a-b", "…", "£5", "“q”", "_", "^", "`", "~", "[SEP]", "[mask]", "[MASK]"],
+    *("x" * 99, "y" * 100, "z" * 101),
     *("\u200d", "\ufeff", "\0", "\x85", "\u2028", "\t", "\ufffd", "\u00ad", "\n", " ", "  "),
 )
 
@@ -333,19 +321,8 @@ def odd_texts(count=3000):
 
 
 def bert_tokenizer(folder, lowercase):
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *"abcdefghijklmnopqrstuvwxyz",
-        "schon",
-        "soup",
-        "漢",
-        "👍",
-        "é",
-    ]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    pieces += ["schon", "soup", "漢", "👍", "é"]
     path = folder / "vocab.txt"
     path.write_text("\n".join([*pieces, *(f"##{one}" for one in pieces[5:])]) + "\n", encoding="utf-8")
     return tokenizer_from_vocabulary(path, lowercase)
@@ -425,18 +402,17 @@ def test_page_writes_a_csv_like_the_command(browser):
     browser.show("about:blank#written")
     cells = ["x", "", 'a "b"', "a,b", "a\nb", "=1", " +1", "'-1", "\t", "x=1", "＝1", "5", "ä", ";"]
     browser.value(f"{SCRIPTS['tables.js']}; globalThis.line = csvLine")
-    lines = PredictionLines("csv", OWN, False)
-    assert browser.value(f"line({json.dumps(cells)}, false)") == lines._csv_line(cells)
-    escaped = lines._csv_line([escape_formula(cell) for cell in cells])
-    assert browser.value(f"line({json.dumps(cells)}, true)") == escaped
+    escaped = [escape_formula(cell) for cell in cells]
+    for escapes, row in ((False, cells), (True, escaped)):
+        expected = pd.DataFrame([row]).to_csv(index=False, header=False, lineterminator="\n")
+        assert browser.value(f"line({json.dumps(cells)}, {json.dumps(escapes)})") == expected
 
 
 def test_page_reads_lines_and_encodings_like_the_command(browser, tmp_path):
     path, content = tmp_path / "new.txt", "\ufeffa\r\n\n \nb\u2028c\n"
     path.write_text(content, encoding="utf-8", newline="")
-    expected = [
-        [one.line, one.text] for one in read_requests(path, "txt", Columns(text="text", aspect=None, label=None))
-    ]
+    table = read_texts(path, Columns(text="text", aspect=None, label=None))
+    expected = [[line, text] for line, text in table["text"].items()]
     browser.show("about:blank#lines")
     browser.value(f"{SCRIPTS['tables.js']}; globalThis.decode = (bytes) => decodeText(Uint8Array.from(bytes))")
     utf8, utf16, western = (

@@ -25,8 +25,8 @@ from qacg_models import (
     token_sensitivity,
 )
 from qacg_models.data.collators import PackingCollator
-from qacg_models.modules.bert_layers import Dropout
-from qacg_models.modules.context_fold import ContextFold, fold_context
+from qacg_models.modules.context import ContextFold, fold_context
+from qacg_models.modules.embeddings import Dropout
 from qacg_models.modules.packing import Packing
 from torch import nn
 

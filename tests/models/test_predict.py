@@ -1,26 +1,24 @@
 """`qacg predict`: input and output formats, chunks, resumed runs, memory, progress."""
 
 import csv
-import dataclasses
 import io
 import json
 import os
 import signal
 import sys
 import tracemalloc
-from typing import ClassVar
 
+import numpy as np
 import pytest
 from errors import raises
 from interrupted_runs import interrupt_at, interrupted
+from qacg_models import AspectSentiment
 from qacg_models.cli import main
-from qacg_models.data.columns import Columns
-from qacg_models.data.requests import Request, check_requests, read_requests
+from qacg_models.cli.commands import predict as command
 from qacg_models.data.task import SENTIHOOD
-from qacg_models.errors import InputError
-from qacg_models.inference.aspect_predictor import AspectPredictor
-from qacg_models.inference.bulk_prediction import BulkPrediction
-from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.inference import predictor
+from qacg_models.inference.partial_file import PartialFile
+from qacg_models.inference.predictor import Predictor
 from qacg_models.utils.output_lock import lock_output, partial_path
 from qacg_models.utils.progress import hidden_bars, pause_bars, progress_bar
 from untrained import OWN, TEXTS, write_model
@@ -30,15 +28,16 @@ MANY = [f"{TEXTS[number % 3]} {'very ' * (number % 7)}" for number in range(23)]
 
 @pytest.fixture(scope="module")
 def ask(model):
-    return AspectPredictor.from_pretrained(model)
+    return AspectSentiment.from_pretrained(model)
 
 
-def bulk(ask, window=4, form="jsonl", **asked):
-    return BulkPrediction(ask, ask.questions(**asked), PredictionLines(form, OWN, False), window)
-
-
-def requests(texts=MANY):
-    return [Request(number, text) for number, text in enumerate(texts, 1)]
+@pytest.fixture
+def source(tmp_path):
+    """A file of MANY texts, in a folder of its own."""
+    path = tmp_path / "source" / "in.txt"
+    path.parent.mkdir()
+    path.write_text("\n".join(MANY) + "\n", encoding="utf-8")
+    return path
 
 
 def read_jsonl(text):
@@ -66,7 +65,7 @@ def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
         source.write_text("".join(json.dumps({"text": text}) + "\n" for text in MANY), encoding="utf-8")
         lines = range(1, len(MANY) + 1)
     output = tmp_path / "out.jsonl"
-    assert run(model, "--input", source, "--output", output, "--window", 5, "--aspects", "price", "food") == 0
+    assert run(model, "--input", source, "--output", output, "--aspects", "price", "food") == 0
     found = read_jsonl(output.read_text(encoding="utf-8"))
     assert [one["line"] for one in found] == [line for line in lines for _ in range(2)]
     assert [one["aspect"] for one in found] == ["price", "food"] * len(MANY)
@@ -77,10 +76,10 @@ def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", source.name], "no temporary file remains"
 
 
-def test_predict_csv_keeps_texts_unchanged(ask):
-    hard = ['comma, "quote"', "line\nend", "ümlaut 'café'"]
-    text = "".join(bulk(ask, form="csv").stream(requests(hard)))
-    header, *rows = csv.reader(io.StringIO(text, newline=""))
+def test_predict_csv_keeps_texts_unchanged(model, tmp_path):
+    hard = ['comma, "quote"', "line\nend", "ümlaut 'café'", "'", "NA", "1.50"]
+    assert run(model, "--text", *hard, "--output", tmp_path / "out.csv") == 0
+    header, *rows = csv.reader(io.StringIO((tmp_path / "out.csv").read_bytes().decode(), newline=""))
     assert header == ["line", "text", "aspect", "label", "p(none)", "p(good)", "p(bad)"]
     assert [row[1] for row in rows] == [one for one in hard for _ in OWN.aspects]
     for row in rows:
@@ -129,119 +128,130 @@ def test_predict_text_prints_a_table(model, tmp_path, capsys):
         os.close(kept)
 
 
-def stopped(bulk, output, chunks=2, **options):
-    """Stops a run after some chunks; returns the file and its state."""
-    with interrupted(AspectPredictor, "predict_texts", chunks + 1):
-        bulk.write(requests(), output, model_digest="m", **options)
-    return partial_path(output), output.with_name(f"{output.name}.partial.state")
-
-
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 @pytest.mark.parametrize("chunks", [0, 2, 5])
-def test_predict_resumed_equals_undisturbed(ask, tmp_path, form, chunks):
-    output, expected = tmp_path / f"out.{form}", "".join(bulk(ask, form=form).stream(requests()))
-    partial, _ = stopped(bulk(ask, form=form), output, chunks)
-    done = "".join(bulk(ask, form=form).stream(requests(MANY[: 4 * chunks]))) if chunks else ""
-    assert partial.read_text(encoding="utf-8") == done and not output.exists()
-    for torn in ("", "1", expected[len(done) : -1]):
-        with partial.open("a", encoding="utf-8") as handle:
+def test_predict_resumed_equals_undisturbed(model, source, tmp_path, capsys, monkeypatch, form, chunks):
+    monkeypatch.setattr(command, "WINDOW", 4)
+    output, flags = tmp_path / f"out.{form}", [model, "--input", source]
+    assert run(*flags, "--output", tmp_path / f"whole.{form}") == 0
+    expected = (tmp_path / f"whole.{form}").read_bytes()
+    (tmp_path / f"whole.{form}").unlink()
+    with interrupted(Predictor, "predict", chunks + 1):
+        run(*flags, "--output", output)
+    done = partial_path(output).read_bytes()
+    assert expected.startswith(done) and bool(done) == bool(chunks) and not output.exists()
+    for torn in (b"", b"1", expected[len(done) : -1]):
+        with partial_path(output).open("ab") as handle:
             handle.write(torn)
-        kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
-        assert bulk(ask, form=form).write(requests(), output, model_digest="m", resume=True) == 4 * chunks
-        assert output.read_text(encoding="utf-8") == expected
-        assert [path.name for path in tmp_path.iterdir()] == [output.name]
+        kept = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+        capsys.readouterr()
+        assert run(*flags, "--output", output, "--resume") == 0
+        assert (f"; {4 * chunks} texts of 23 by the interrupted run" in capsys.readouterr().out) == bool(chunks)
+        assert output.read_bytes() == expected
+        assert sorted(path.name for path in tmp_path.iterdir()) == [output.name, "source"]
         output.unlink()
         for path, content in kept.items():
             path.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("other", "texts", "digest", "name"),
-    [
-        ({"window": 5}, MANY, "m", "window"),
-        ({"by": "sentence"}, MANY, "m", "by"),
-        ({"lines": PredictionLines("csv", OWN, False)}, MANY, "m", "output format"),
-        ({"lines": PredictionLines("jsonl", OWN, False, min_confidence=0.5)}, MANY, "m", "output format"),
-        ({}, MANY, "n", "model"),
-        ({}, [*MANY[:-1], "other"], "m", "texts"),
-    ],
-    ids=["window", "by", "form", "confidence", "model", "texts"],
-)
-def test_predict_resume_of_another_run_raises(ask, tmp_path, other, texts, digest, name):
-    partial, state = stopped(bulk(ask), tmp_path / "out.jsonl")
-    kept = partial.read_bytes(), state.read_bytes()
-    with raises(f"InputError: model, options and texts, got one that differs in {name}; pass --overwrite"):
-        dataclasses.replace(bulk(ask), **other).write(
-            requests(texts), tmp_path / "out.jsonl", model_digest=digest, resume=True
-        )
-    assert (partial.read_bytes(), state.read_bytes()) == kept
+def test_predict_resume_of_another_run_raises(model, source, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command, "WINDOW", 4)
+    flags = ["--input", source, "--output", tmp_path / "out.jsonl", "--resume"]
+    with interrupted(Predictor, "predict", 3):
+        run(model, *flags)
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    other = write_model(tmp_path / "other", heads=4)
+    changed = tmp_path / "changed.txt"
+    changed.write_text(source.read_text().replace("cheap", "dear", 1))
+    for arguments, name in (
+        ([model, *flags, "--by", "sentence"], "by"),
+        ([model, *flags, "--min-confidence", "0.5"], "min_confidence"),
+        ([model, *flags, "--aspects", "food"], "aspects"),
+        ([other, *flags], "model"),
+        ([model, *flags, "--input", changed], "texts"),
+    ):
+        assert run(*arguments) == 2
+        message = f"the same model, options and texts, got one that differs in {name}; pass --overwrite"
+        assert message in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in kept} == kept
+
+
+RUN = {"model": "digest", "aspects": ["food"]}
+
+
+def unfinished(output, run=RUN, resume=False, overwrite=False):
+    return PartialFile(output, run, resume=resume, overwrite=overwrite)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff", b"2 1", b"2 1 []", b"x 1 {}"])
-def test_predict_resume_without_its_state_raises(ask, tmp_path, content):
-    _, state = stopped(bulk(ask), tmp_path / "out.jsonl")
-    state.unlink() if content is None else state.write_bytes(content)
-    with raises("InputError: got one that differs in model, attention, ...; pass --overwrite"):
-        bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", resume=True)
+def test_partial_file_without_its_state_raises(tmp_path, content):
+    file = unfinished(tmp_path / "out.csv")
+    file.append("a\n", 1)
+    file.state.unlink() if content is None else file.state.write_bytes(content)
+    with raises("InputError: got one that differs in model, aspects; pass --overwrite to start again"):
+        unfinished(tmp_path / "out.csv", resume=True)
 
 
-def test_predict_resume_of_a_shortened_file_raises(ask, tmp_path):
-    partial, _ = stopped(bulk(ask), tmp_path / "out.jsonl")
-    os.truncate(partial, partial.stat().st_size - 1)
+def test_partial_file_that_is_shortened_raises(tmp_path):
+    file = unfinished(tmp_path / "out.csv")
+    file.append("a\n", 1)
+    os.truncate(file.partial, 1)
     with raises("InputError: got one that differs in the size of the file; pass --overwrite"):
-        bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", resume=True)
+        unfinished(tmp_path / "out.csv", resume=True)
 
 
-def test_predict_unfinished_run_needs_a_flag(ask, tmp_path):
-    output = tmp_path / "out.jsonl"
-    stopped(bulk(ask), output)
+def test_partial_file_of_an_unfinished_run_needs_a_flag(tmp_path):
+    unfinished(tmp_path / "out.csv").append("a\n", 1)
     with raises("InputError: has an unfinished run; pass --resume to continue it, or --overwrite to start again"):
-        bulk(ask).write(requests(), output, model_digest="m")
-    assert bulk(ask).write(requests(), output, model_digest="n", overwrite=True) == 0
-    assert output.read_text(encoding="utf-8") == "".join(bulk(ask).stream(requests()))
-    for choice in ({}, {"resume": True}):
-        with raises("InputError: which exists. Set --overwrite to replace it"):
-            bulk(ask).write(requests(), output, model_digest="m", **choice)
+        unfinished(tmp_path / "out.csv")
+    file = unfinished(tmp_path / "out.csv", {"model": "another"}, overwrite=True)
+    assert file.texts == 0 and file.partial.read_text() == ""
 
 
-def test_predict_resume_replaces_only_with_overwrite(ask, tmp_path):
-    output = tmp_path / "out.jsonl"
+def test_partial_file_replaces_only_with_overwrite(tmp_path):
+    output = tmp_path / "out.csv"
     output.write_text("old")
-    stopped(bulk(ask), output, overwrite=True)
+    unfinished(output, overwrite=True).append("a\n", 1)
     assert output.read_text() == "old"
-    assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 8
+    file = unfinished(output, resume=True)
+    assert file.texts == 1
+    file.publish()
+    assert output.read_text() == "a\n" and [path.name for path in tmp_path.iterdir()] == ["out.csv"]
     output.unlink()
-    stopped(bulk(ask), output)
+    unfinished(output)
     output.write_text("somebody else's")
     with raises("InputError: which exists. Set --overwrite to replace it"):
-        bulk(ask).write(requests(), output, model_digest="m", resume=True)
+        unfinished(output, resume=True)
 
 
-def test_predict_killed_after_publishing_leaves_the_output(ask, tmp_path):
-    output = tmp_path / "out.jsonl"
+def test_partial_file_killed_after_publishing_leaves_the_output(tmp_path):
+    output = tmp_path / "out.csv"
+    file = unfinished(output)
+    file.append("a\n", 1)
     with interrupted(os, "replace", after=True):
-        bulk(ask).write(requests(), output, model_digest="m")
-    assert output.read_text(encoding="utf-8") == "".join(bulk(ask).stream(requests()))
+        file.publish()
+    assert output.read_text() == "a\n"
     with raises("InputError: which exists. Set --overwrite to replace it"):
-        bulk(ask).write(requests(), output, model_digest="m", resume=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+        unfinished(output, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
-def test_predict_killed_resumes(model, ask, tmp_path):
-    source, output = tmp_path / "in.txt", tmp_path / "out.csv"
-    source.write_text("\n".join(MANY) + "\n", encoding="utf-8")
+def test_predict_killed_resumes(model, source, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "WINDOW", 4)
+    output = tmp_path / "out.csv"
     output.write_text("old")
-    flags = [model, "--input", source, "--output", output, "--window", "4"]
+    flags = [model, "--input", source, "--output"]
     child = os.fork()
     if not child:
-        interrupt_at(pytest.MonkeyPatch(), AspectPredictor, "predict_rows", 3, error=Killed)
-        run(*flags, "--overwrite")
+        interrupt_at(pytest.MonkeyPatch(), Predictor, "predict", 3, error=Killed)
+        run(*flags, output, "--overwrite")
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert output.read_text() == "old"
-    assert run(*flags, "--resume") == 0
-    assert output.read_text() == "".join(bulk(ask, form="csv").stream(requests(source.read_text().splitlines())))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.csv"]
+    assert run(*flags, output, "--resume") == 0
+    assert run(*flags, tmp_path / "whole.csv") == 0
+    assert output.read_text() == (tmp_path / "whole.csv").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "source", "whole.csv"]
 
 
 class Killed(BaseException):
@@ -249,7 +259,7 @@ class Killed(BaseException):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("flags", [[], ["--input-format", "csv"]])
+@pytest.mark.parametrize("flags", [[], ["--format", "csv"]])
 def test_predict_compressed_input_raises(model, tmp_path, capsys, flags):
     source = tmp_path / "texts.csv.gz"
     source.write_bytes(b"\x1f\x8b")
@@ -257,36 +267,32 @@ def test_predict_compressed_input_raises(model, tmp_path, capsys, flags):
     assert "expected a file that is not compressed, got .gz; decompress it" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("choice", [{}, {"resume": True}, {"overwrite": True}])
-def test_predict_second_run_raises(ask, tmp_path, choice):
+@pytest.mark.parametrize("flag", [[], ["--resume"], ["--overwrite"]])
+def test_predict_second_run_raises(model, source, tmp_path, capsys, flag):
     output = tmp_path / "out.jsonl"
     partial_path(output).write_bytes(b"begun")
-    with lock_output(output, print), raises("InputError: out.jsonl: another run is writing to it"):
-        bulk(ask).write(requests(), output, model_digest="m", **choice)
+    with lock_output(output, print):
+        assert run(model, "--input", source, "--output", output, *flag) == 2
+    assert "out.jsonl: another run is writing to it" in capsys.readouterr().err
     assert partial_path(output).read_bytes() == b"begun"
-    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.partial"]
 
 
 @pytest.mark.full
-def test_predict_takes_little_memory_per_text(ask, tmp_path, monkeypatch):
-    """The model is stubbed: only the list of texts requires more memory for more texts."""
-
-    class Answer:
-        text, target, aspect, label = TEXTS[0], "", "food", "good"
-        probabilities: ClassVar = {"none": 0.1, "good": 0.8, "bad": 0.1}
-
-    monkeypatch.setattr(AspectPredictor, "predict_rows", lambda self, rows, *_: [Answer] * len(rows))
+def test_predict_holds_the_predictions_of_a_chunk(model, tmp_path, monkeypatch):
+    """The model is stubbed: only the table of texts requires more memory for more texts."""
+    logits = lambda model, tokenizer, rows, *_: np.zeros((len(rows), 3))  # noqa: E731
+    monkeypatch.setattr(predictor, "predict_logits", logits)
+    monkeypatch.setattr(command, "WINDOW", 200)
     peaks = {}
-    for count in (1_000, 6_000):
+    for count in (1_000, 1_000, 6_000):  # the first run imports modules
         source, output = tmp_path / f"{count}.txt", tmp_path / f"{count}.jsonl"
         source.write_text("".join(f"{TEXTS[0]} number {n}\n" for n in range(count)))
         tracemalloc.start()
-        texts = check_requests(read_requests(source, "txt", Columns(aspect=None, label=None)), source, lambda one: None)
-        bulk(ask, window=200, aspects=["food"]).write(texts, output, model_digest="m")
+        assert run(model, "--input", source, "--output", output, "--overwrite") == 0
         peaks[count] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert sum(1 for _ in output.open()) == count
-    assert (peaks[6_000] - peaks[1_000]) / 5_000 < 400, peaks
+        assert sum(1 for _ in output.open()) == 3 * count
+    assert (peaks[6_000] - peaks[1_000]) / 5_000 < 700, peaks
 
 
 def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
@@ -304,7 +310,6 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
         ([*given, "--resume"], "resume: expected --output FILE with --resume, got none"),
         ([*given, "--aspect-column", "a"], "aspect-column: expected a table as --input, got lines of text"),
-        ([*given, "--window", "0"], "window: expected 1 to 1,000,000, got 0"),
         ([*given, "--device", "abacus"], "got 'abacus'"),
         (
             [*given, "--output", tmp_path / "o.csv", "--resume", "--overwrite"],
@@ -315,7 +320,7 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         (["--input", broken], f"{broken}:2: columns: expected 'text', got 'words'"),
         (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: expected either --aspects or"),
         (["--input", broken, "--target-column=a"], "target-column: expected none, because this model has no targets"),
-        (["--input", tmp_path / "in.pdf"], "suffix of a known format, got 'pdf'; select one with --input-format"),
+        (["--input", tmp_path / "in.pdf"], "suffix of a known format, got 'pdf'; select one with --format"),
         (["--input", tmp_path / "none.txt"], "cannot be read"),
     ):
         assert run(model, *arguments) == 2
@@ -333,11 +338,11 @@ def test_predict_in_several_processes_raises(model, capsys, monkeypatch):
     assert "Ray Data, Spark or Dask" in error
 
 
-def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
+def test_predict_keeps_other_columns(model, tmp_path):
     source, output = tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text('when,text,label,when\n"a\nb",nice,,1\n=2,so so,gold,3\n', encoding="utf-8")
     asked = ["--input", source, "--aspects", "food", "price", "--output"]
-    assert run(model, *asked, output, "--window", 1) == 0
+    assert run(model, *asked, output) == 0
     with output.open(encoding="utf-8", newline="") as handle:
         header, *rows = csv.reader(handle)
     assert header == [
@@ -351,16 +356,6 @@ def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
         kept
         == [{"when": "a\nb", "label": "", "when (2)": "1"}] * 2 + [{"when": "=2", "label": "gold", "when (2)": "3"}] * 2
     )
-    assert run(model, *asked, output, "--overwrite", "--columns", "none") == 0
-    assert [len(row) for row in csv.reader(output.open(newline=""))] == [7] * 5
-    capsys.readouterr()
-    (tmp_path / "in.txt").write_text("fine\n")
-    assert run(model, "--input", tmp_path / "in.txt", "--columns", "all") == 2
-    message = (
-        "columns: expected an input in the format csv, tsv, xlsx or parquet with --columns all, got txt."
-        " Omit --columns."
-    )
-    assert message in capsys.readouterr().err
 
 
 def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsys):
@@ -374,7 +369,7 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     shown_text = f"20 of {len(answers)} predictions are uncertain: the probability of their label is below {least:g}"
     flags = ["--min-confidence", least]
     for name in ("out.csv", "out.jsonl"):
-        assert run(model, "--input", source, "--output", tmp_path / name, *flags, "--window", 5) == 0
+        assert run(model, "--input", source, "--output", tmp_path / name, *flags) == 0
         assert shown_text in capsys.readouterr().out
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as handle:
         found = list(csv.DictReader(handle))
@@ -405,21 +400,20 @@ def clock(monkeypatch):
     return now
 
 
-def test_progress_in_a_log_is_lines_of_whole_texts(ask, tmp_path, clock, monkeypatch, capsys):
-    def slow(self, rows, batch_size, by, seen):
-        for _ in range(6):  # batches that end within a text
+def test_progress_in_a_log_is_lines_of_whole_texts(model, source, tmp_path, clock, monkeypatch, capsys):
+    def slow(self, frame, progress=None, **options):
+        for batch in range(1, 7):  # batches that end within a text
             clock[0] += 2
-            seen(1 / 6)
-        return predict(self, rows, batch_size, by)
+            progress(batch / 6)
+        return predict(self, frame, **options)
 
-    predict = AspectPredictor.predict_texts
-    monkeypatch.setattr(AspectPredictor, "predict_texts", slow)
-    bulk(ask, window=20).write(requests(), tmp_path / "out.jsonl", model_digest="m")
-    printed = capsys.readouterr().err
-    assert "\r" not in printed
-    lines = printed.splitlines()
+    predict = Predictor.predict
+    monkeypatch.setattr(Predictor, "predict", slow)
+    monkeypatch.setattr(command, "WINDOW", 20)
+    assert run(model, "--input", source, "--output", tmp_path / "out.jsonl") == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("predicting:")]
     assert [line.split()[2] for line in lines] == ["10/23", "20/23", "21/23", "23/23"]
-    assert all(line.startswith("predicting:") and "text" in line.split()[-1] for line in lines)
+    assert all("\r" not in line and "text" in line.split()[-1] for line in lines)
 
 
 @pytest.mark.parametrize("shown", [Terminal, io.StringIO])
@@ -475,23 +469,3 @@ def test_hidden_bars_show_nothing(clock, capsys):
         bar.update()
         bar.close()
     assert capsys.readouterr().err == ""
-
-
-def test_check_requests_returns_texts_and_lists_bad_ones(tmp_path):
-    def check(request):
-        if request.text == "bad":
-            raise InputError("text: got 'bad'")
-
-    for name, content in (
-        ("in.txt", "a\n\nb"),
-        ("in.csv", 'text;n\n"a\n\nb";1\n\nc;2'),
-        ("in.jsonl", '{"text": "a"}\n\n{"text": "b"}\n'),
-    ):
-        path = tmp_path / name
-        path.write_text(content)
-        columns = Columns(aspect=None, label=None, delimiter=";")
-        assert len(check_requests(read_requests(path, path.suffix[1:], columns), path, check)) == 2
-    path.write_text('{"text": "a"}\n' + '{"text": "bad"}\n' * 30)
-    listed = ", ".join(str(line) for line in range(3, 22))
-    with raises(f"DataError: :2: text: got 'bad' (also lines {listed}); and 10 more; correct"):
-        check_requests(read_requests(path, "jsonl", columns), path, check)

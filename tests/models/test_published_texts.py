@@ -238,18 +238,28 @@ def test_commands_read_reviews_and_refuse_unlabelled_files(tmp_path, capsys):
         write(tmp_path, UNLABELLED, "test.xml"): "no aspectCategory or Opinion",
     }
     model = tmp_path / "model"
-    sizes = [*SMALL_FLAGS, "--epochs=1", "--dev-fraction=0.34"]
+    sizes = [*SMALL_FLAGS, "--epochs=1", "--set=dev_fraction=0.34"]
     for file, reason in bad.items():
         fails(capsys, ["check", file], file.name, reason, "write a CSV")
         fails(capsys, ["check", path, file], file.name, reason)
         fails(capsys, ["train", "--data", path, file, "--output", model, *sizes], file.name, reason)
-    assert main(["check", str(path), "--dev-fraction", "0.34"]) == 0
+    assert main(["check", str(path), "--set", "dev_fraction=0.34"]) == 0
     assert "left out of data.xml: 1 text marked OutOfScope\n" in capsys.readouterr().out
     assert main(["train", "--data", str(path), "--output", str(model), *sizes]) == 0
     for file, reason in bad.items():
         fails(capsys, ["evaluate", model, "--data", file], file.name, reason)
         fails(capsys, ["predict", model, "--input", file], "got 'xml'; write the texts to a CSV")
-    assert main(["evaluate", str(model), "--data", str(path), "--bootstrap", "0"]) == 0
+    assert (
+        main(
+            [
+                "evaluate",
+                str(model),
+                "--data",
+                str(path),
+            ]
+        )
+        == 0
+    )
     assert "left out of data.xml: 1 text marked OutOfScope\n" in "".join(capsys.readouterr())
 
 

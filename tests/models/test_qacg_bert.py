@@ -8,7 +8,7 @@ from model_sizes import CONTEXTS, LABELS, TINY, TOKENS
 from oracle import classifiers as oracle
 from parity import strengthen
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification, QACGBertModel
-from qacg_models.modules import quasi_self_attention
+from qacg_models.modules import attention
 from safetensors.torch import load_file
 from torch import nn
 
@@ -182,8 +182,8 @@ def test_qacg_bert_attn_implementation_selects_the_code(monkeypatch):
         build("sdpa")
     model = build()
     calls = []
-    eager = quasi_self_attention.eager_quasi_attention
-    monkeypatch.setattr(quasi_self_attention, "eager_quasi_attention", lambda *args: calls.append(1) or eager(*args))
+    eager = attention.eager_quasi_attention
+    monkeypatch.setattr(attention, "eager_quasi_attention", lambda *args: calls.append(1) or eager(*args))
     model(**BATCH)
     assert calls == []
     model.set_attn_implementation("eager")

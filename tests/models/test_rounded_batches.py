@@ -13,7 +13,7 @@ from qacg_models import (
     QACGBertForSequenceClassification,
 )
 from qacg_models.models.bert import BertForSequenceClassification
-from qacg_models.modules import encoder_batch
+from qacg_models.modules import batch as encoder_batch
 
 SIZES = {
     "vocab_size": 50,

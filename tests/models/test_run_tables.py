@@ -7,7 +7,7 @@ import pytest
 from errors import raises
 from qacg_models.cli import main
 from qacg_models.errors import InputError
-from qacg_models.metrics.classification import ClassificationMetrics
+from qacg_models.metrics.metrics import ClassificationMetrics
 from qacg_models.reporting.run_records import append_rows, markdown, read_rows, row_of
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import SplitFile
@@ -23,7 +23,7 @@ def figures(**shares):
 
 def record(seed=0, seconds=60.0, accuracy=0.5, splits=("dev", "test"), **options):
     chosen = {"from_checkpoint": "/somewhere/minilm/model", "tokenizer": "/secret", "tensorboard": "/secret"}
-    chosen |= {"attention": "fused", "epochs": 8, "seed": seed, "context_projection": "hidden"} | options
+    chosen |= {"attention": "fused", "epochs": 8, "seed": seed} | options
     base = record_of(replace(OWN, metrics="classification"), [""], TrainingOptions(**chosen))
     return replace(
         base,
@@ -72,10 +72,8 @@ def test_table_merges_seeds_of_a_run():
     assert "selected on dev" in text and "optimistic" not in text
 
 
-@pytest.mark.parametrize(("evaluations", "eval_every"), [(1, 0), (None, 3)])
-def test_table_of_last_steps_states_no_selection(evaluations, eval_every):
-    selected, last = record(0), record(1, eval_every=eval_every)
-    last = replace(last, selected=replace(last.selected, step=last.steps), evaluations=evaluations)
+def test_table_of_last_steps_states_no_selection():
+    selected, last = record(0), replace(record(1), evaluations=1)
     text = markdown([row_of(last)])
     assert "\n\nWeights of the last step, without checkpoint selection. abacus" in text and "selected on" not in text
     mixed = (
@@ -92,7 +90,7 @@ def test_table_lists_every_torch_version():
 
 def test_table_lists_options_of_one_model_that_differ():
     records = [record(context_standalone=one) for one in (True, False)]
-    records.append(record(model="bert", context_projection=None))
+    records.append(record(model="bert"))
     names = [row[0] for row in cells(markdown([row_of(one) for one in records]))[2:5]]
     assert names == ["QACG-BERT, context_standalone True", "QACG-BERT, context_standalone False", "BERT"]
 

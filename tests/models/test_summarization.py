@@ -1,4 +1,4 @@
-"""Summaries: from a text to the selected sentences, and the demo that trains on generated minutes of meetings."""
+"""Summaries: from a text to the selected sentences."""
 
 from types import SimpleNamespace
 
@@ -10,8 +10,6 @@ from errors import error_cases, raises
 from qacg_models import BertSumConfig, BertSumForExtractiveSummarization, ExtractiveSummarizer
 from qacg_models.data.sentences import split_sentences
 from qacg_models.data.tokenization import train_tokenizer
-from qacg_models.demos import summarization as example
-from qacg_models.demos.summarization import found_share, invented_minutes, text_of_the_example, train_summarizer
 from qacg_models.inference.summarization import (
     Document,
     encode_document,
@@ -187,32 +185,3 @@ def test_summarizer_other_tokenizer_raises(tokenizer):
     small = bert_config(vocab_size=20)
     with raises(f"InputError: expected at most 20 tokens as in the model, got {len(tokenizer)}"):
         summarizer(tokenizer, small)
-
-
-def test_invented_minutes_are_reproducible_and_mixed():
-    documents = invented_minutes(30, seed=4)
-    assert documents == invented_minutes(30, seed=4)
-    assert documents != invented_minutes(30, seed=5)
-    assert all(sum(d.decisions) == 2 and 6 <= len(d.sentences) <= 9 for d in documents)
-
-
-@pytest.fixture(scope="module")
-def trained():
-    return train_summarizer(invented_minutes(240, seed=1))
-
-
-@pytest.mark.full
-def test_summary_demo_learns_decisions(trained):
-    found, first = found_share(trained, invented_minutes(40, seed=2))
-    assert found > 0.9 and first < 0.4, (found, first)
-    summary = trained.summarize(text_of_the_example(), count=2)
-    assert torch.tensor(summary.scores).topk(3).indices.tolist()[0] in (2, 5), "a decision of the written example"
-
-
-@pytest.mark.full
-def test_summary_demo_prints_its_selection(trained, monkeypatch, capsys):
-    monkeypatch.setattr(example, "train_summarizer", lambda documents: trained if len(documents) == 240 else None)
-    example.main()
-    out = capsys.readouterr().out
-    assert "of the decisions are selected" in out
-    assert out.count("->") == 2

@@ -70,24 +70,24 @@ def test_targets_and_aspects_with_dashes_stay_apart(targets, aspects, tmp_path, 
     table = [re.split(" {2,}", line)[1:3] for line in capsys.readouterr().out.splitlines()]
     assert table[0] == ["target", "aspect"] and sorted(table[2:]) == sorted(map(list, pairs))
     result = tmp_path / "result.json"
-    assert main(["evaluate", model, "--data", data, "--bootstrap", "0", "--output", str(result)]) == 0
+    assert main(["evaluate", model, "--data", data, "--output", str(result)]) == 0
     errors = json.loads(result.read_text())["breakdown"]["errors"]
     assert errors and {(one["text"], one["target"], one["aspect"]) for one in errors} <= {row[:3] for row in rows}
 
 
 def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
+    monkeypatch.setattr("qacg_models.inference.predictor.predict_logits", None)
     path = write_table(tmp_path / "in.csv", [("text", "n"), *(("" if n % 9 == 8 else "fine", n) for n in range(40))])
-    printed = error_of(capsys, "predict", model, "--input", path, "--window", 4)
+    printed = error_of(capsys, "predict", model, "--input", path)
     reason = "has an empty 'text' (also lines 19, 28, 37); fill in empty cells, or pass --skip-empty"
     assert f"{path}:10: {reason}" in printed
 
 
 def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
+    monkeypatch.setattr("qacg_models.inference.predictor.predict_logits", None)
     rows = [("text", "about"), *(("fine", "view" if n in (30, 32) else "food") for n in range(40))]
     path = write_table(tmp_path / "in.csv", rows)
-    printed = error_of(capsys, "predict", model, "--input", path, "--window", 4, "--aspect-column", "about")
+    printed = error_of(capsys, "predict", model, "--input", path, "--aspect-column", "about")
     assert f"{path}:32: aspect: expected one of the model's aspects (food, price, service), got 'view'" in printed
     assert "(also line 34); correct or remove these rows" in printed
 
@@ -96,7 +96,7 @@ def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsy
 def test_predict_skip_empty_keeps_rows_in_place(model, tmp_path, capsys, form):
     rows = [("n", "text", "about"), (1, "fine", "food"), (2, "", "food"), (3, "slow", ""), (4, "dear", "price")]
     path, output = write_table(tmp_path / "in.csv", rows), tmp_path / f"out.{form}"
-    flags = ["--aspect-column=about", "--skip-empty", "--min-confidence=0.99", "--window=1", "--output", str(output)]
+    flags = ["--aspect-column=about", "--skip-empty", "--min-confidence=0.99", "--output", str(output)]
     assert main(["predict", str(model), "--input", str(path), *flags]) == 0
     out = capsys.readouterr().out
     assert "skipped 2 rows (1 with an empty 'text', 1 with an empty 'about')" in out
@@ -142,7 +142,7 @@ def test_predict_bad_table_options_raise(model, tmp_path, capsys):
     for flags, reason in (
         (["--input", text, "--skip-empty"], "skip-empty: expected a table as --input, got lines of text"),
         (["--text", "fine", "--skip-empty"], "skip-empty: expected a table as --input"),
-        (["--input", "-", "--input-format", "parquet"], "input: expected a file for parquet, got standard input"),
+        (["--input", "-", "--format", "parquet"], "input: expected a file for parquet, got standard input"),
         (["--input", text, "--encoding", "klingon"], "encoding: expected the name of an encoding"),
     ):
         assert reason in error_of(capsys, "predict", model, *flags)
@@ -156,7 +156,7 @@ def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
     long = [("text", "aspect", "label")]
     long += [(row[0], name, label) for row in WIDE[1:] + WIDE[1:3] for name, label in zip(WIDE[0][1:], row[1:])]
     whole = write_table(tmp_path / "long.csv", long)
-    flags = ["--bootstrap", "0", "--json"]
+    flags = ["--json"]
     figures = []
     for given in ([*paths, "--wide", "--skip-empty"], [whole]):
         capsys.readouterr()
@@ -172,9 +172,9 @@ def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
 def test_evaluate_of_a_wide_model_reads_a_long_table(trained_on, tmp_path, capsys):
     trained = trained_on(aspect_columns=["food", "price"])
     path = write_table(tmp_path / "long.csv", [("text", "topic", "label"), ("fine", "food", "good")])
-    flags = ["--data", path, "--bootstrap", 0, "--aspect-column", "topic"]
+    flags = ["--data", path, "--aspect-column", "topic"]
     assert "aspect_column: expected none for a wide table" in error_of(capsys, "evaluate", trained, *flags)
-    assert main(["evaluate", str(trained), *map(str, flags), "--no-wide"]) == 0
+    assert main(["evaluate", str(trained), *map(str, flags), "--set", "wide=false"]) == 0
 
 
 def test_suggest_with_a_model_takes_its_names(trained_on, tmp_path, capsys):
@@ -206,7 +206,12 @@ def unquoted(tmp_path):
 EVERY_READER = {
     "check": lambda path, model: ["check", path],
     "train": lambda path, model: ["train", "--data", path, "--output", path.with_name("trained")],
-    "evaluate": lambda path, model: ["evaluate", model, "--data", path, "--bootstrap", 0],
+    "evaluate": lambda path, model: [
+        "evaluate",
+        model,
+        "--data",
+        path,
+    ],
     "predict": lambda path, model: ["predict", model, "--input", path],
     "suggest": lambda path, model: [
         "suggest",
@@ -227,9 +232,6 @@ EVERY_READER = {
         "--output",
         path.with_name("page"),
     ],
-    "export": lambda path, model: [
-        *("export", model, "--to", "torch-export", "--output", path.with_name("m.pt2"), "--check-on", path)
-    ],
 }
 
 
@@ -240,7 +242,7 @@ def test_commands_refuse_marks_that_join_rows(command, unquoted, model, capsys):
     assert "pass --quoting none if quotation marks are ordinary characters" in printed
 
 
-@pytest.mark.parametrize("command", [name for name in EVERY_READER if name not in ("train", "export")])
+@pytest.mark.parametrize("command", [name for name in EVERY_READER if name != "train"])
 def test_commands_with_quoting_none_read_every_row(command, unquoted, model, capsys):
     assert main([*map(str, EVERY_READER[command](unquoted, model)), "--quoting", "none"]) == 0
     out, error = capsys.readouterr()
@@ -277,7 +279,7 @@ def test_predict_reads_json_lines_of_standard_input(model, tmp_path, capsys, mon
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     threading.Thread(target=pipe.write_bytes, args=[path.read_bytes()], daemon=True).start()
-    flags = ["--input", pipe, "--input-format", "json", "--aspects", "food"]
+    flags = ["--input", pipe, "--format", "json", "--aspects", "food"]
     assert [one["text"] for one in predict(capsys, model, *flags)] == ["fine", "slow"]
 
 

@@ -1,7 +1,6 @@
 """The TF-IDF baseline: compared with scikit-learn, cross-validation, degenerate data, and reports."""
 
 import dataclasses
-import math
 import random
 
 import numpy as np
@@ -10,17 +9,15 @@ from model_sizes import SMALL, SMALL_FLAGS
 from processes import ROOT, run_python
 from qacg_models.cli import main
 from qacg_models.data.example import Example
-from qacg_models.data.task import SENTIHOOD, Task
+from qacg_models.data.task import Task
 from qacg_models.metrics import judge, tfidf
-from qacg_models.metrics.sentihood import SentiHoodMetrics
 from qacg_models.metrics.tfidf import Setting, TfidfBaseline
-from qacg_models.reporting.result_tables import baseline_comparison, stored_results, weaker_than_tfidf
+from qacg_models.reporting.tables import stored_results, weaker_than_tfidf
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import run, train
 from scipy.sparse import hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from untrained import record_of
 
 TINY = TrainingOptions(**SMALL, max_steps=2, learning_rate=1e-9)
 TASK = Task("own", ("none", "good", "bad"), ("food", "wine", "place", "price"))
@@ -189,20 +186,6 @@ def test_training_stores_the_baseline_and_reports_when_it_wins(dataset, one_sett
     begun = dataclasses.replace(record, options=TrainingOptions(from_checkpoint="minilm").resolved())
     assert weaker_than_tfidf(begun)[-1] == "use the baseline, or label more sentences"
     assert weaker_than_tfidf(dataclasses.replace(record, metrics=record.tfidf)) == []
-
-
-def test_baseline_comparison_names_the_metrics_that_lose():
-    figures = {"strict_accuracy": 0.6, "aspect_macro_f1": 0.8, "aspect_auc": 0.9, "sentiment_accuracy": 0.7}
-    model = SentiHoodMetrics(**figures, sentiment_auc=math.nan)
-    baseline = SentiHoodMetrics(**figures | {"strict_accuracy": 0.5, "sentiment_accuracy": 0.75}, sentiment_auc=0.5)
-    record = record_of(SENTIHOOD, ["location - 1"], TrainingOptions().resolved())
-    results = {"metrics": model, "tfidf": baseline, "majority": baseline, "confusion": record.confusion["test"]}
-    record = dataclasses.replace(record, **{name: {"test": result} for name, result in results.items()})
-    assert baseline_comparison(record, "test") == (
-        "test, against the baseline (TF-IDF + logistic regression): better in strict accuracy 60.0 against 50.0; not"
-        " better in aspect macro-F1 80.0 against 80.0, aspect AUC 90.0 against 90.0, sentiment accuracy 70.0 against"
-        " 75.0"
-    )
 
 
 def test_train_ends_with_the_lines_in_which_the_baseline_wins(small_data, one_setting, tmp_path, capsys):

@@ -8,9 +8,9 @@ from interrupted_runs import interrupted
 from qacg_models.cli import main
 from qacg_models.data import Example
 from qacg_models.data.tokenization import encode_examples
-from qacg_models.inference.aspect_predictor import AspectPredictor
+from qacg_models.inference.predictor import Predictor
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.inference.truncation import TruncationCount
+from qacg_models.inference.truncation import describe_truncation
 from untrained import OWN, write_model
 
 SHORT, LONG = "service is slow", "the food was great but the bill was not " * 9
@@ -33,22 +33,19 @@ def test_truncation_count_equals_encoding(trained, aspect):
     standalone = trained.model.config.context_standalone
     _, expected = encode_examples(rows, trained.tokenizer, trained.contexts, trained.record.max_length, standalone)
     assert 0 < expected < len(rows)
-    counts = TruncationCount(trained)
-    counts.add_rows(rows, block=5)
-    assert (counts.texts, counts.cut) == (len(rows), expected)
+    cut, note = describe_truncation(trained, [(row.sentence, [row.context]) for row in rows], "advice")
+    assert cut == expected and f": {expected} of 59 texts; advice" in note
 
 
 def test_truncation_count_of_several_aspects_counts_texts(trained):
-    rows = [Example("1", LONG, OWN.context("", aspect), "", aspect, 0, 1) for aspect in OWN.aspects]
-    counts = TruncationCount(trained)
-    counts.add_rows(rows)
-    assert (counts.texts, counts.cut) == (1, 1)
+    assert describe_truncation(trained, [(LONG, trained.contexts), (LONG, [])], "advice")[0] == 1
+    assert describe_truncation(trained, [(SHORT, trained.contexts)], "advice") == (0, None)
 
 
 def test_predict_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
     source = _write_texts(tmp_path / "texts.jsonl", [SHORT, LONG, SHORT, LONG, LONG])
-    arguments = ["predict", str(model), "--input", str(source), "--window", "2"]
-    length = AspectPredictor.from_pretrained(model).trained.record.max_length
+    arguments = ["predict", str(model), "--input", str(source)]
+    length = Predictor.from_pretrained(model).trained.record.max_length
     expected = f"truncated to {length} tokens: 3 of 5 texts; {ADVICE}"
     assert main([*arguments, "--output", str(tmp_path / "out.csv")]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == expected
@@ -60,10 +57,11 @@ def test_predict_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
     assert "truncated" not in capsys.readouterr().err
 
 
-def test_predict_resumed_counts_all_texts(model, tmp_path, capsys):
+def test_predict_resumed_counts_all_texts(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("qacg_models.cli.commands.predict.WINDOW", 1)
     source, output = _write_texts(tmp_path / "texts.jsonl", [LONG, SHORT, LONG]), tmp_path / "out.csv"
-    arguments = ["predict", str(model), "--input", str(source), "--output", str(output), "--window", "1"]
-    with interrupted(AspectPredictor, "predict_rows", 3):
+    arguments = ["predict", str(model), "--input", str(source), "--output", str(output)]
+    with interrupted(Predictor, "predict", 3):
         main(arguments)
     capsys.readouterr()
     assert main([*arguments, "--resume"]) == 0
@@ -88,7 +86,12 @@ def test_evaluate_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
     with (tmp_path / "rows.csv").open("w", newline="") as handle:
         rows = [[text, aspect, "good"] for text in (SHORT, LONG) for aspect in OWN.aspects]
         csv.writer(handle).writerows([["text", "aspect", "label"], *rows])
-    arguments = ["evaluate", str(model), "--data", str(tmp_path / "rows.csv"), "--bootstrap", "0"]
+    arguments = [
+        "evaluate",
+        str(model),
+        "--data",
+        str(tmp_path / "rows.csv"),
+    ]
     assert main(arguments) == 0
     assert ": 1 of 2 texts; train with a larger --max-length, or split the texts" in capsys.readouterr().out
     assert main([*arguments, "--json"]) == 0

@@ -13,10 +13,10 @@ from pyarrow import parquet
 from qacg_models.data import DataError, DataOptions, describe, file_digest, load_data, load_file
 from qacg_models.data.columns import Columns
 from qacg_models.data.example import ReadingWarning
-from qacg_models.data.requests import read_requests
+from qacg_models.data.tables import read_texts
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.run_config import read_run_file, write_run_file
+from qacg_models.runs.record import read_run_file, write_run_file
 from table_files import WIDE, half_filled, write_table
 from untrained import OWN
 
@@ -126,7 +126,7 @@ def texts_of(path, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         columns = Columns("text", None, None, **options)
-        return [one.text for one in read_requests(path, path.suffix[1:], columns)]
+        return read_texts(path, columns)["text"].tolist()
 
 
 MARKS = [
@@ -162,7 +162,7 @@ def test_one_column_with_texts_of_several_lines_warns(tmp_path):
     with pytest.warns(
         ReadingWarning, match=r"in.csv: 2 texts in quotation marks on several lines, .* lines 2 to 3; if"
     ):
-        found = [one.text for one in read_requests(path, "csv", Columns("text", None, None))]
+        found = read_texts(path, Columns("text", None, None))["text"].tolist()
     assert found == texts_of(path, quoting="minimal") == ["kind\nstaff", "slow", "a\nb\nc"]
 
 
@@ -170,7 +170,7 @@ def test_text_of_lines_that_look_like_rows_is_read_and_warns(tmp_path):
     rows = [("text", "label"), ("I paid 1,500 for it\nnot worth it", "bad"), ("kind, quick", "good"), ("a\n\nb", "bad")]
     path = write_table(tmp_path / "in.csv", rows)
     with pytest.warns(ReadingWarning, match=r"in.csv: 1 text in quotation marks on several lines, .* lines 2 to 3; if"):
-        found = [one.text for one in read_requests(path, "csv", Columns("text", None, None))]
+        found = read_texts(path, Columns("text", None, None))["text"].tolist()
     assert found == [text for text, _ in rows[1:]]
 
 
@@ -194,7 +194,7 @@ def test_rows_that_do_not_fit_the_header_are_listed(tmp_path, content):
     (tmp_path / "in.csv").write_text(content)
     error = f"DataError: {SPLIT[content]}...; put fields that contain ... or a line end into quotation marks"
     with raises(error):
-        list(read_requests(tmp_path / "in.csv", "csv", Columns("text", None, None)))
+        read_texts(tmp_path / "in.csv", Columns("text", None, None))
 
 
 def test_short_rows_are_read_and_listed(tmp_path):
@@ -203,8 +203,8 @@ def test_short_rows_are_read_and_listed(tmp_path):
     with pytest.warns(
         ReadingWarning, match=r"25 rows have fewer fields than the header \(lines 3, .*, 22 and 5 more\)"
     ):
-        found = [one.others for one in read_requests(path, "csv", Columns("text", None, None), others=True)]
-    assert [one["d"] for one in found] == ["3", *[""] * 25, "3"]
+        found = read_texts(path, Columns("text", None, None))
+    assert found["d"].tolist() == ["3", *[""] * 25, "3"]
 
 
 def test_cells_that_excel_omits_are_empty(tmp_path):
@@ -244,7 +244,7 @@ def test_header_rows_of_a_survey_tool_are_left_out(tmp_path, suffix, questions):
     second = 3 if suffix == ".xlsx" else 4  # the question has two lines in a CSV
     left_out = f"lines 2 and {second}, which are header rows" if questions else "line 2, which is a header row"
     with pytest.warns(ReadingWarning, match=f"left out {left_out} of a survey tool"):
-        found = [one.text for one in read_requests(path, suffix[1:], Columns("text", None, None))]
+        found = read_texts(path, Columns("text", None, None))["text"].tolist()
     assert found == ["fine", '{"ImportId" is a name']
 
 
@@ -605,7 +605,7 @@ def test_excel_sheets_that_are_not_read_warn(tmp_path):
             sheet.append((cell,))
     book.save(tmp_path / "in.xlsx")
     with pytest.warns(ReadingWarning, match=r"in.xlsx: only the first sheet, 'Sheet', is read; not 'more'$"):
-        assert len(list(read_requests(tmp_path / "in.xlsx", "xlsx", Columns("text", None, None)))) == 1
+        assert len(read_texts(tmp_path / "in.xlsx", Columns("text", None, None))) == 1
 
 
 def test_excel_without_openpyxl_names_the_package(tmp_path, monkeypatch):

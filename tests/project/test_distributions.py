@@ -1,17 +1,13 @@
 """The files of a release: sdists that build, and wheels with correct contents and tags."""
 
-import io
 import os
 import shutil
-import sys
 import tarfile
 import zipfile
 
 import checks
 import pytest
-import torch
 import wheels
-from native import compilers, cpu, platforms, torch_headers
 from processes import ROOT, run_python
 
 import qacg_kernels
@@ -30,13 +26,12 @@ def sdist(tmp_path_factory):
     return wheels.build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
 
 
-@pytest.fixture(scope="module")
-def models_wheel(tmp_path_factory):
-    return wheels.build_models(tmp_path_factory.mktemp("models"))
-
-
 def test_sdist_has_every_source(sdist):
     checks.check_sdist(sdist, ROOT)
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+    for name in ("Makefile", "python/README.md", "tests/conftest.py", "benchmarks/__init__.py"):
+        assert f"qacg_kernels-{qacg_kernels.__version__}/{name}" in names
 
 
 @pytest.fixture(scope="module")
@@ -58,24 +53,19 @@ def twice(tmp_path_factory):
 
 
 @pytest.mark.full
-def test_two_builds_make_the_same_four_files(twice):
+def test_two_builds_are_equal_byte_for_byte(twice):
     one, two = twice
     assert len(one) == 4
     assert one.keys() == two.keys()
-
-
-@pytest.mark.full
-def test_two_builds_are_equal_byte_for_byte(twice):
-    one, two = twice
     assert [name for name in one if one[name] != two[name]] == []
 
 
 # The host half, whose errors name source files, and one translation unit of kernels.
 LINK = """
 from pathlib import Path
-from native import choices, commands, cpu
+from native import commands, cpu
 cpu.SOURCES = {name: flags for name, flags in cpu.SOURCES.items() if not any(w in name for w in ("avx", "amx", "bf16"))}
-commands.run_ninja(choices.LIBRARIES["_cpu"], Path.cwd(), Path.cwd() / "_cpu.so")
+commands.run_ninja(commands.LIBRARIES["_cpu"], Path.cwd(), Path.cwd() / "_cpu.so")
 """
 
 
@@ -107,52 +97,16 @@ def test_sdist_without_a_header_fails(sdist, tmp_path):
         checks.check_sdist(short, ROOT)
 
 
-def test_sdist_with_a_built_library_fails(sdist, tmp_path):
-    more = tmp_path / "more.tar.gz"
-    with tarfile.open(sdist) as whole, tarfile.open(more, "w:gz") as archive:
-        for member in whole.getmembers():
-            archive.addfile(member, whole.extractfile(member) if member.isfile() else None)
-        archive.addfile(tarfile.TarInfo("qacg_kernels-0/qacg_kernels/_cpu.so"), io.BytesIO())
-    with pytest.raises(checks.CheckError, match="expected no files built on this machine, got"):
-        checks.check_sdist(more, ROOT)
-
-
-@pytest.mark.parametrize("missing", ["qacg-kernels==0.1.0", "qacg = qacg_models.cli:main"])
-def test_models_wheel_without_pin_or_command_fails(missing, models_wheel, tmp_path):
-    checks.check_models_wheel(models_wheel, ROOT, qacg_kernels.__version__)
-    other = tmp_path / models_wheel.name
-    with zipfile.ZipFile(models_wheel) as whole, zipfile.ZipFile(other, "w") as archive:
+def test_models_wheel_has_every_module_and_the_pin(tmp_path):
+    wheel = wheels.build_models(tmp_path)
+    checks.check_models_wheel(wheel, ROOT, qacg_kernels.__version__)
+    other = tmp_path / "other" / wheel.name
+    other.parent.mkdir()
+    with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(other, "w") as archive:
         for name in whole.namelist():
-            archive.writestr(name, whole.read(name).replace(missing.encode(), b"x"))
-    with pytest.raises(checks.CheckError, match=r"expected the (requirement|command)"):
+            archive.writestr(name, whole.read(name).replace(b"qacg-kernels==0.1.0", b"x"))
+    with pytest.raises(checks.CheckError, match="expected the requirement"):
         checks.check_models_wheel(other, ROOT, qacg_kernels.__version__)
-
-
-def test_wheels_relative_out_is_resolved(tmp_path, monkeypatch):
-    """The builds run in other folders, so a relative path must be resolved first."""
-    outs = []
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(wheels, "build", lambda kind, source, out, **variables: outs.append(out) or out / "made")
-    monkeypatch.setattr(wheels, "unpacked", lambda sdist, folder: folder)
-    monkeypatch.setattr(checks, "check_sdist", lambda *arguments: "checked")
-    monkeypatch.setattr(checks, "check_wheel", lambda *arguments: "checked")
-    monkeypatch.setattr(sys, "argv", ["wheels.py", "--out", "dist", "--only", "any"])
-    wheels.main()
-    assert outs == [tmp_path / "dist"] * 2
-
-
-@pytest.mark.parametrize("name", ["Makefile", "python/README.md", "tests/conftest.py", "benchmarks/__init__.py"])
-def test_sdist_has_files_for_tests(name, sdist):
-    with tarfile.open(sdist) as archive:
-        assert f"qacg_kernels-{qacg_kernels.__version__}/{name}" in archive.getnames()
-
-
-@pytest.mark.full
-def test_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
-    wheel = wheels.build_wheel(sdist, tmp_path, QACG_BUILD_FOR="any")
-    checks.check_wheel(wheel, "any", ROOT)
-    with zipfile.ZipFile(wheel) as archive:
-        assert "this wheel has no compiled CPU library" in archive.read("qacg_kernels/_build_cpu.json").decode()
 
 
 @pytest.mark.full
@@ -164,30 +118,3 @@ def test_wheel_with_the_library_builds_from_the_sdist(sdist, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
     assert float(run_python("-c", CALL, cwd=tmp_path, paths=(tmp_path / "installed",)).stdout) == 16.0
-
-
-def test_unknown_platform_raises(monkeypatch):
-    monkeypatch.setenv("QACG_BUILD_FOR", "win_amd64")
-    with pytest.raises(RuntimeError, match=r"QACG_BUILD_FOR: expected any or one of manylinux_2_28.*got 'win_amd64'"):
-        platforms.platform_tag()
-
-
-@pytest.mark.parametrize("tag", platforms.TARGETS)
-def test_sources_are_those_of_the_platform(tag, monkeypatch):
-    monkeypatch.setenv("QACG_BUILD_FOR", tag)
-    monkeypatch.setattr(compilers, "accepts", lambda flags: True)
-    sources, without = cpu.sources_for()
-    arm = not tag.endswith("x86_64")
-    assert not without
-    assert any("neon" in source for source in sources) == arm
-    assert any("avx" in source for source in sources) != arm
-
-
-def test_oldest_torch_is_the_same_everywhere():
-    from qacg_kernels.utils import native_libraries
-
-    oldest = native_libraries.OLDEST_TORCH
-    assert oldest == torch_headers.OLDEST_TORCH
-    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in torch_headers.CPU_FLAG
-    assert f'"torch>={oldest[0]}.{oldest[1]}"' in (ROOT / "pyproject.toml").read_text()
-    assert tuple(map(int, torch.__version__.split(".")[:2])) >= oldest

@@ -6,12 +6,11 @@ import hashlib
 import json
 import re
 from importlib import metadata
-from pathlib import Path
 
 import checks
 import hub_kernel
 import pytest
-from native.platforms import TARGETS
+from native.environment import TARGETS
 from processes import ROOT, run_python
 
 PACKAGE = {
@@ -129,31 +128,19 @@ def test_no_module_imports_the_package_by_name(variant):
 @pytest.mark.parametrize(
     ("path", "line", "expected"),
     [
-        ("qacg_kernels/operators/schema.py", "from qacg_kernels.call.masks import a", "from ..call.masks import a"),
         ("qacg_kernels/info.py", "from qacg_kernels import explain", "from . import explain"),
-        ("qacg_kernels/backends/cpu.py", "from qacg_kernels import masks", "from .. import masks"),
-        (
-            "qacg_kernels/backends/triton/a.py",
-            "if 1: from qacg_kernels.b import (\n c)",
-            "if 1: from ...b import (\n c)",
-        ),
-        (
-            "qacg_kernels/operators/schema.py",
-            "from qacg_kernels_of_others import a",
-            "from qacg_kernels_of_others import a",
-        ),
-        ("qacg_kernels/operators/schema.py", 'a = "from qacg_kernels import b"', 'a = "from qacg_kernels import b"'),
+        ("qacg_kernels/operators/schema.py", "from qacg_kernels.call.problem import a", "from ..call.problem import a"),
+        ("qacg_kernels/operators/schema.py", "from qacg_kernels_of_others import a", None),
+        ("qacg_kernels/operators/schema.py", 'a = "from qacg_kernels import b"', None),
     ],
 )
 def test_imports_are_made_relative(path, line, expected):
-    assert hub_kernel.relative(line, path) == expected
+    assert hub_kernel.relative(line, path) == (expected or line)
 
 
 def test_import_without_a_relative_form_raises():
     with pytest.raises(checks.CheckError, match=r"line 2: expected .* got `import "):
         hub_kernel.relative("\nimport qacg_kernels.operators.schema\n", "qacg_kernels/info.py")
-    with pytest.raises(checks.CheckError, match="line 1: expected `from MODULE` on one line"):
-        hub_kernel.relative("from \\\n  qacg_kernels import ops\n", "qacg_kernels/info.py")
 
 
 def test_metadata_lists_the_files(variant):
@@ -175,19 +162,8 @@ def test_variant_name_depends_on_contents_and_replaces_older(variant, tmp_path):
     name = hub_kernel.write_variant(PACKAGE, folder)
     assert name.isidentifier()
     assert name == metadata_of(variant)["id"], "the name depends on the contents only"
-    changed = PACKAGE | {"qacg_kernels/call/masks.py": PACKAGE["qacg_kernels/call/masks.py"] + b"\n"}
+    changed = PACKAGE | {"qacg_kernels/call/problem.py": PACKAGE["qacg_kernels/call/problem.py"] + b"\n"}
     (folder / "left_behind.py").touch()
     assert hub_kernel.write_variant(changed, folder) != name
     assert sorted(path.name for path in tmp_path.glob("build/*")) == ["x"]
     assert not (folder / "left_behind.py").exists()
-
-
-def test_library_for_one_version_of_python_raises():
-    pytest.importorskip("kernel_abi_check", reason="needs the ABI check of the hub: pip install kernel-abi-check")
-    import torch
-
-    library = Path(torch.__file__).parent / "lib/libtorch_python.so"
-    if not library.exists():
-        pytest.skip("torch's library for Python, which fails the check, is not installed")
-    with pytest.raises(checks.CheckError, match=r"passes the hub's ABI check, got .*NonAbi3Symbol"):
-        hub_kernel.check_abi(library)

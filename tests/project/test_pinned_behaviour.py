@@ -100,6 +100,10 @@ def test_names_stay(measure, pinned):
     assert sorted(found) == sorted(expected), "a new public name: write the file again"
 
 
+def test_commands_have_at_most_60_distinct_flags():
+    assert len({flag for line in flags().values() for flag in line.split()}) <= 60
+
+
 @pytest.mark.filterwarnings("ignore:this call of quasi-attention runs in the PyTorch reference")
 def test_outputs_of_models_stay(pinned):
     found, expected = outputs(), pinned["outputs"]

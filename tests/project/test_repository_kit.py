@@ -1,17 +1,21 @@
 """Files of the repository that repeat versions and commands agree with their sources."""
 
 import re
-from pathlib import Path
 
+import check_versions
 import pytest
+import torch
 import yaml
+from native import torch_headers
+from processes import ROOT
 
 import qacg_kernels
+from qacg_kernels.utils import native_libraries
 
-ROOT = Path(__file__).resolve().parents[2]
 PINNED = dict(
     line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line and line[0] != "#"
 )
+MAKEFILE = (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.parametrize("package", ["ruff", "clang-format"])
@@ -29,17 +33,35 @@ def test_both_distributions_have_the_same_license_file():
     assert (ROOT / "python/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
+def test_oldest_versions_are_the_same_everywhere():
+    oldest = native_libraries.OLDEST_TORCH
+    metadata = (ROOT / "pyproject.toml").read_text()
+    assert oldest == torch_headers.OLDEST_TORCH
+    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in torch_headers.CPU_FLAG
+    assert f'"torch>={oldest[0]}.{oldest[1]}"' in metadata
+    assert tuple(map(int, torch.__version__.split(".")[:2])) >= oldest
+    assert f'requires-python = ">={".".join(map(str, check_versions.OLDEST_PYTHON))}"' in metadata
+
+
 @pytest.mark.parametrize("name", ["ci.yml", "release.yml"])
 def test_workflow_runs_commands_that_exist(name):
     jobs = yaml.safe_load((ROOT / ".github/workflows" / name).read_text())["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
     for command in commands:
         program, argument, *_ = command.split()
         assert (ROOT / argument).is_file() if program == "bash" else argument in targets
 
 
-def test_release_uploads_to_the_test_index_first():
-    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
-    assert jobs["pypi"]["needs"] == "testpypi"
-    assert jobs["testpypi"]["needs"] == "build"
+def test_tests_named_in_the_makefile_exist():
+    """pytest ignores a --deselect that matches nothing."""
+    for file, name in re.findall(r"(tests/\S+\.py)::(\w+)", MAKEFILE):
+        assert f"def {name}(" in (ROOT / file).read_text()
+    for file in re.findall(r"tests/\w[\w/]*\.py", MAKEFILE):
+        assert (ROOT / file).is_file()
+
+
+def test_every_target_is_described_and_phony():
+    (phony,) = re.findall(r"^\.PHONY: (help(?:.*\\\n)*.*)", MAKEFILE, re.MULTILINE)
+    described = re.findall(r"^([a-z0-9-]+):[^#\n]*## ", MAKEFILE, re.MULTILINE)
+    assert described == phony.replace("\\\n", " ").split()

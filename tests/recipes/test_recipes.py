@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import pytest
 import warm_python
-from contributing import ROOT, files, walk
-from patching import apply, touched
+from following import ROOT, apply, files, touched, walk
 
 from qacg_kernels.backends.triton import tile_tables
 
-SIZES = ("--hidden-size", "32", "--layers", "1", "--heads", "2", "--intermediate-size", "64")
+SIZES = ("--set", "hidden_size=32", "--set", "layers=1", "--set", "heads=2", "--set", "intermediate_size=64")
 HOT, COLD = "it was hot on day 1 of train", "it was cold on day 2 of train"
 
 
@@ -58,7 +57,7 @@ def data(copy):
 def trained(copy, data):
     """A toy model trained from scratch on data in the toy format."""
     output = copy / "trained"
-    options = "--model toy-bert --max-steps 80 --batch-size 16 --dropout 0 --learning-rate 0.01"
+    options = "--model toy-bert --max-steps 80 --batch-size 16 --set dropout=0 --learning-rate 0.01"
     qacg(copy, "train", "--data", data, "--output", output, *SIZES, *options.split())
     return output
 
@@ -68,19 +67,6 @@ def test_recipes_name_the_files_that_change():
     assert files("Adding a data format", NAME="toy_lines") == touched("data_format")
     assert len(touched("model")) <= 5
     assert len(touched("data_format")) <= 5
-
-
-def test_recipes_change_no_other_file(copy):
-    package = ROOT / "python" / "qacg_models"
-    sources = {path for root in (ROOT, copy) for path in (root / "python/qacg_models").rglob("*.py*")}
-    sources = {path for path in sources if path.suffix in (".py", ".pyi")}
-    relative = {path.relative_to(ROOT if path.is_relative_to(package) else copy) for path in sources}
-    changed = {
-        str(path)
-        for path in relative
-        if not (ROOT / path).is_file() or (ROOT / path).read_bytes() != (copy / path).read_bytes()
-    }
-    assert changed == touched("model") | touched("data_format")
 
 
 @pytest.mark.full
@@ -133,53 +119,6 @@ for model in (ours, auto):
 @pytest.mark.full
 def test_toy_model_loads_by_its_class_and_the_auto_class(copy, trained):
     run(copy, "-c", LOAD, copy, trained, HOT)
-
-
-REJECT = """
-import sys
-from pathlib import Path
-from qacg_models.data import DataOptions, load_data
-from qacg_models.errors import InputError
-from qacg_models.runs.options import TrainingOptions
-def print_error(call, *arguments, **named):
-    try:
-        call(*arguments, **named)
-    except InputError as error:
-        print(error)
-assert TrainingOptions(model="toy-bert").resolved().context_standalone is True
-print_error(TrainingOptions, model="toy-bert", context_projection="head")
-folder = Path(sys.argv[1])
-folder.mkdir()
-(folder / "train.lines").write_text("swimming | good\\n", encoding="utf-8")
-print_error(load_data, folder, ["train"])
-(folder / "train.csv").write_text("text,aspect,label\\nit was hot,skiing,bad\\n", encoding="utf-8")
-print_error(load_data, folder, ["train"])
-print_error(load_data, folder / "train.lines", ["train"], DataOptions(format="toy-lines", text_column="review"))
-"""
-
-
-@pytest.mark.full
-def test_toy_model_and_format_reject_wrong_input(copy):
-    errors = run(copy, "-c", REJECT, copy / "bad").splitlines()
-    assert errors == [
-        "context_projection: expected none for the model 'toy-bert', which has no such field, got head. Omit"
-        " context_projection.",
-        f"{copy / 'bad' / 'train.lines'}:1: expected aspect | label | text, got 'swimming | good'",
-        f"{copy / 'bad'}: has data in the formats toy-lines and columns; select one with --format",
-        f"{copy / 'bad' / 'train.lines'}: expected no --text-column or similar option: lines have no column names",
-    ]
-
-
-def test_missing_line_is_reported_with_its_file(copy, tmp_path):
-    shutil.copytree(copy / "python", tmp_path / "python")
-    for name in ("configs/toy_bert.py", "models/toy_bert.py"):
-        (tmp_path / "python" / "qacg_models" / name).unlink()
-    table = tmp_path / "python" / "qacg_models" / "models" / "auto.py"
-    table.write_text(table.read_text(encoding="utf-8").replace("MODELS = (", "ALL = ("), encoding="utf-8")
-    with pytest.raises(LookupError, match=r"model: .*/auto\.py has the line 'MODELS = \(' 0 times, expected once"):
-        apply("model", tmp_path)
-    with pytest.raises(FileExistsError, match=r"data_format: python/.*/toy_lines\.py already exists"):
-        apply("data_format", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,44 +1,37 @@
-"""Names and orientation of the tensors of checkpoints, copied by hand from published files and code.
+"""Names of the tensors of checkpoints, copied by hand from published files and code.
 
-Tests compare `qacg_models.checkpoints.tensor_names` with these tables.
+Tests compare `qacg_models.checkpoints.names` with these tables.
 """
 
 import torch
 
-# Our name, TensorFlow's name (a star: the matrix is transposed there), and the name in a converted TensorFlow file.
+# Our names; those of a converted TensorFlow file have no prefix `bert.`, and gamma and beta in LayerNorm.
 EMBEDDINGS = """
-bert.embeddings.word_embeddings.weight bert/embeddings/word_embeddings embeddings.word_embeddings.weight
-bert.embeddings.position_embeddings.weight bert/embeddings/position_embeddings embeddings.position_embeddings.weight
-bert.embeddings.token_type_embeddings.weight bert/embeddings/token_type_embeddings \
-    embeddings.token_type_embeddings.weight
-bert.embeddings.LayerNorm.weight bert/embeddings/LayerNorm/gamma embeddings.LayerNorm.gamma
-bert.embeddings.LayerNorm.bias bert/embeddings/LayerNorm/beta embeddings.LayerNorm.beta
+bert.embeddings.word_embeddings.weight
+bert.embeddings.position_embeddings.weight
+bert.embeddings.token_type_embeddings.weight
+bert.embeddings.LayerNorm.weight
+bert.embeddings.LayerNorm.bias
+bert.pooler.dense.weight
+bert.pooler.dense.bias
 """
 LAYER = """
-attention.self.query.weight         attention/self/query/kernel*        attention.self.query.weight
-attention.self.query.bias           attention/self/query/bias           attention.self.query.bias
-attention.self.key.weight           attention/self/key/kernel*          attention.self.key.weight
-attention.self.key.bias             attention/self/key/bias             attention.self.key.bias
-attention.self.value.weight         attention/self/value/kernel*        attention.self.value.weight
-attention.self.value.bias           attention/self/value/bias           attention.self.value.bias
-attention.output.dense.weight       attention/output/dense/kernel*      attention.output.dense.weight
-attention.output.dense.bias         attention/output/dense/bias         attention.output.dense.bias
-attention.output.LayerNorm.weight   attention/output/LayerNorm/gamma    attention.output.LayerNorm.gamma
-attention.output.LayerNorm.bias     attention/output/LayerNorm/beta     attention.output.LayerNorm.beta
-intermediate.dense.weight           intermediate/dense/kernel*          intermediate.dense.weight
-intermediate.dense.bias             intermediate/dense/bias             intermediate.dense.bias
-output.dense.weight                 output/dense/kernel*                output.dense.weight
-output.dense.bias                   output/dense/bias                   output.dense.bias
-output.LayerNorm.weight             output/LayerNorm/gamma              output.LayerNorm.gamma
-output.LayerNorm.bias               output/LayerNorm/beta               output.LayerNorm.beta
-"""
-POOLER = """
-bert.pooler.dense.weight            bert/pooler/dense/kernel*           pooler.dense.weight
-bert.pooler.dense.bias              bert/pooler/dense/bias              pooler.dense.bias
-"""
-CLASSIFIER = """
-classifier.weight                   output_weights                      classifier.weight
-classifier.bias                     output_bias                         classifier.bias
+attention.self.query.weight
+attention.self.query.bias
+attention.self.key.weight
+attention.self.key.bias
+attention.self.value.weight
+attention.self.value.bias
+attention.output.dense.weight
+attention.output.dense.bias
+attention.output.LayerNorm.weight
+attention.output.LayerNorm.bias
+intermediate.dense.weight
+intermediate.dense.bias
+output.dense.weight
+output.dense.bias
+output.LayerNorm.weight
+output.LayerNorm.bias
 """
 # Our name of an attention layer, and its name in the other published naming.
 COMPACT = """
@@ -54,45 +47,21 @@ lambda_k_context_layer  lambda_Kc
 """
 
 
-def rows(layers):
-    """Lists all tensors of a BERT with a classifier.
-
-    Each row has the name in this package, the name in TensorFlow, whether TensorFlow stores the tensor transposed, and
-    the name in a converted TensorFlow file.
-    """
-    table = [line.split() for line in (EMBEDDINGS + POOLER + CLASSIFIER).split("\n") if line]
-    for i in range(layers):
-        for line in LAYER.strip().split("\n"):
-            ours, path, converted = line.split()
-            table.append(
-                [
-                    f"bert.encoder.layer.{i}.{ours}",
-                    f"bert/encoder/layer_{i}/{path}",
-                    f"encoder.layer.{i}.{converted}",
-                ]
-            )
-    return [(ours, path.rstrip("*"), path.endswith("*"), converted) for ours, path, converted in table]
+def backbone_names(layers):
+    """Lists the tensors of a BERT without a head, by their names in this package."""
+    inner = [f"bert.encoder.layer.{i}.{name}" for i in range(layers) for name in LAYER.split()]
+    return EMBEDDINGS.split() + inner
 
 
 def backbone(state):
     """The tensors of `state` that a plain BERT has, by the names in this package: embeddings, layers, pooler."""
-    names = {ours for ours, *_ in rows(99) if not ours.startswith("classifier")}
+    names = set(backbone_names(99))
     return {name: tensor for name, tensor in state.items() if name in names}
-
-
-def as_tensorflow(state):
-    table = {ours: (path, transposed) for ours, path, transposed, _ in rows(99)}
-    found = {}
-    for name, tensor in state.items():
-        path, transposed = table[name]
-        found[path] = tensor.t().contiguous() if transposed else tensor
-    return found
 
 
 def as_converted(state):
     """Renames tensors as in the file that the released code starts from, whose names have no prefix `bert.`."""
-    table = {ours: converted for ours, _, _, converted in rows(99)}
-    return {table[name]: tensor for name, tensor in state.items()}
+    return {name.removeprefix("bert."): tensor for name, tensor in as_released(state, gate=False).items()}
 
 
 def as_released(state, wrapped=False, gate=True):

@@ -17,7 +17,7 @@ os.environ["QACG_SELF_CHECK"] = "first"
 
 import torch
 
-from qacg_kernels.backends.triton import backward, forward, gates, launch, launch_plan, tiles
+from qacg_kernels.backends.triton import backward, forward, gates, launch, tiles
 from qacg_kernels.operators import self_check
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -123,7 +123,7 @@ def load(edited: str, old: str, new: str) -> None:
         # The interpreter reads a kernel's source again.
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), module.__dict__)
-    launch_plan._plans.clear()
+    launch._plans.clear()
     self_check.forget()
 
 

@@ -28,10 +28,8 @@ def preload() -> None:
 
     for name in (
         "cli",
-        "inference.bulk_prediction",
+        "inference.partial_file",
         "models.auto",
-        "training.arguments",
-        "training.callbacks",
         "training.run",
         "training.trainer",
     ):

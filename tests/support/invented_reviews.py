@@ -125,49 +125,21 @@ APP = {
     "sync": (7, "sync fails|sync between devices works great|lost all notes after sync|backup gone|backup works"),
     "sound": (5, "volume too low|sound stutters|great sound|no sound on bluetooth|music stops randomly"),
 }
-# Written later than the word lists of `suggestion/function_words.py`, which may be adapted to APP.
-HEADPHONES = {
-    "comfort": (14, "ear pads hurt|comfy pads|headband squeezes|clamp too tight|light weight, comfy|pads peel off"),
-    "sound": (22, "bass muddy|bass slaps|treble harsh|awesome bass|mids missing|no bass at all|tinny treble"),
-    "mic": (10, "mic picks up everything|mic sucks|callers cant hear mic|crystal clear mic|mic dead"),
-    "bluetooth": (
-        14,
-        "bluetooth drops|pairing a pain|bluetooth disconnects near router|pairing instant|laggy bluetooth",
-    ),
-    "battery": (12, "battery lasts forever|charge gone by lunch|battery dead in month|decent battery|charger missing"),
-    "cable": (8, "cable frays|cable way too short|jack loose|braided cable nice|jack bent"),
-    "price": (10, "price ok|overpriced|solid for price|price steep|bargain at that price"),
-    "delivery": (6, "delivery late|box crushed|package opened|shipping took ages|fast shipping"),
-    "noise": (9, "anc weak|anc blocks trains|hiss with anc|anc hiss annoying|best anc"),
-}
-REMARKS = {
-    "app": (
-        "love it|5 stars|1 star|uninstalled|btw im on pixel|lol|had it 10 mins|works fine|waste of time|thx devs|"
-        "pls fix|best app ever|would recommend|tried it at noon|meh|since yesterday|omg|using it daily|"
-        "my kid loves it|dont bother"
-    ),
-    "headphones": (
-        "returned|would buy again|gift for dad|2 weeks in|not bad|3rd pair|garbage|as described|sigh|no complaints|"
-        "edit: broke|tbh fine|arrived monday"
-    ),
-}
+REMARKS = (
+    "love it|5 stars|1 star|uninstalled|btw im on pixel|lol|had it 10 mins|works fine|waste of time|thx devs|"
+    "pls fix|best app ever|would recommend|tried it at noon|meh|since yesterday|omg|using it daily|"
+    "my kid loves it|dont bother"
+)
 
 
-def terse_reviews(kind, count=600, seed=0):
-    """Makes reviews of an app or of headphones, each with the aspects that it is about.
-
-    Args:
-        kind: a key of REMARKS.
-        count: number of reviews.
-        seed: seed of the choice.
-    """
-    aspects = {"app": APP, "headphones": HEADPHONES}[kind]
-    draw, found = random.Random(f"{kind} {seed}"), []
-    shares = [share for share, _ in aspects.values()]
+def terse_reviews(count=600):
+    """Makes `count` reviews of an app, each with the aspects that it is about."""
+    draw, found = random.Random("app 0"), []
+    shares = [share for share, _ in APP.values()]
     for _ in range(count):
-        about = set(draw.choices([*aspects], shares, k=draw.choice((1, 1, 1, 2))))
-        parts = [draw.choice(aspects[name][1].split("|")) for name in sorted(about)]
+        about = set(draw.choices([*APP], shares, k=draw.choice((1, 1, 1, 2))))
+        parts = [draw.choice(APP[name][1].split("|")) for name in sorted(about)]
         for _ in range(draw.choice((0, 1, 1, 2))):
-            parts.insert(draw.randrange(len(parts) + 1), draw.choice(REMARKS[kind].split("|")))
+            parts.insert(draw.randrange(len(parts) + 1), draw.choice(REMARKS.split("|")))
         found.append((draw.choice((", ", ". ", " ", "! ", "... ")).join(parts), about))
     return found

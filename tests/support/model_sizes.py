@@ -12,7 +12,7 @@ TINY = {
 }
 # Training options of a small model, and the same as flags of `qacg train`.
 SMALL = {"hidden_size": 16, "layers": 1, "heads": 2, "intermediate_size": 32}
-SMALL_FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+SMALL_FLAGS = [f"--set={name}={value}" for name, value in SMALL.items()]
 # Two sequences, the second padded.
 TOKENS = {
     "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),

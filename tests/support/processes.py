@@ -1,11 +1,9 @@
-"""Python processes that tests start, and the state that the system reports of a process."""
+"""Python processes that tests start."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SUPPORT = ROOT / "tests/support"
@@ -29,14 +27,3 @@ def run_python(
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert status in (None, done.returncode), done.stdout[-6000:] + done.stderr[-3000:]
     return done
-
-
-def set_process_status(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
-    """Makes `Path.read_text` return this text, as for /proc/self/status; with None, the file does not exist."""
-
-    def read(path, encoding):
-        if text is None:
-            raise FileNotFoundError(2, "No such file or directory", str(path))
-        return text
-
-    monkeypatch.setattr(Path, "read_text", read)

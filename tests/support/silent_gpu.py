@@ -1,9 +1,9 @@
 """Calls of the Triton backend without a GPU: Triton's own Python code runs up to the launch by the driver.
 
-`python tests/support/silent_gpu.py` prints one JSON object. It has the launches of a repeated call, and the number of
-function calls that this call takes. For calls that differ in one property each, it has the differences between prepared
-launches and Triton's own launches. The script replaces Triton's driver, so it requires a separate process without the
-interpreter.
+`python tests/support/silent_gpu.py` prints one JSON object. It has the launches of a repeated call, the number of
+function calls that this call takes, and the files of qacg_kernels that it passes. For calls that differ in one property
+each, it has the differences between prepared launches and Triton's own launches. The script replaces Triton's driver,
+so it requires a separate process without the interpreter.
 """
 
 import json
@@ -131,18 +131,20 @@ def differences() -> list[str]:
     return found
 
 
-def counted(action) -> int:
-    """Counts the function calls of an action, in Python and C."""
-    calls = 0
+def traced(action) -> tuple[int, list[str]]:
+    """Counts the function calls of an action, in Python and C, and lists the files of qacg_kernels that it runs."""
+    calls, files = 0, {}
 
     def count(frame, event, argument):
         nonlocal calls
         calls += event in ("call", "c_call")
+        if "/qacg_kernels/" in frame.f_code.co_filename:
+            files[frame.f_code.co_filename.rpartition("qacg_kernels/")[2]] = None
 
     sys.setprofile(count)
     action()
     sys.setprofile(None)
-    return calls
+    return calls, list(files)
 
 
 def main() -> None:
@@ -150,9 +152,10 @@ def main() -> None:
     with tile_tables.trial(tile_tables.shipped("sm_90")):
         tensors = inputs()
         call(tensors), call(tensors)
-        calls = counted(lambda: call(tensors))
+        calls, files = traced(lambda: call(tensors))
         again = [row[:1] + row[2:6] for row in recorded(lambda: call(tensors))]
-        print(json.dumps({"launched": again, "calls": calls, "differences": differences(), "cases": list(CALLS)}))
+        printed = {"launched": again, "calls": calls, "files": files, "cases": list(CALLS)}
+        print(json.dumps(printed | {"differences": differences()}))
 
 
 if __name__ == "__main__":

@@ -300,16 +300,7 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
         if build.kernel in _FORWARD and r.spills:
             found.append(f"{build}: {function} spills registers within a loop, in {r.spills} instructions")
         # A call with a single query does not fill a tile, so its rate is not checked.
-        if build.kernel in TILED and build.dtype != torch.float32 and build.variant != ONE_QUERY:
-            found += [f"{build}: {function} {fault}" for fault in _slow(build, r)]
+        full = build.kernel in TILED and build.dtype != torch.float32 and build.variant != ONE_QUERY
+        if full and build.architecture == "sm_90" and build.head_dim in WGMMA_HEAD_DIMS and not r.wgmma:
+            found.append(f"{build}: {function} has no wgmma")
     return found
-
-
-def _slow(build: Build, r: Resources) -> Iterator[str]:
-    """Yields reasons why a tiled 16-bit kernel cannot reach the full rate of the chip."""
-    if build.architecture == "sm_90" and build.head_dim in WGMMA_HEAD_DIMS and not r.wgmma:
-        yield "has no wgmma"
-    busy = is_busy_variant(build.variant, build.head_dim)
-    stages = table_of(build).entry(build.kernel, build.dtype, build.head_dim, busy).num_stages
-    if stages > 2 and not r.loads_in_flight:
-        yield f"has no loads in flight across iterations, with {stages} stages"

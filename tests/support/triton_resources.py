@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import triton
-from sass import disassembled, loads_in_flight, loops_of, main_loop
 from triton.runtime.jit import JITFunction
 
 from benchmarks.absent_gpu import AbsentGPU
@@ -38,9 +37,6 @@ class Resources(NamedTuple):
         tensor_columns: columns of tensor memory per block, which only sm_100 has; 0 on other GPUs.
         wgmma: whether 16-bit products use instructions of a warp group or of a block (wgmma, tcgen05). On AMD GPUs,
             whether the kernel has matrix instructions (MFMA, WMMA).
-        loads_in_flight: the least number of groups of asynchronous copies that a wait in the main loop leaves in
-            flight. It is 0 for kernels without a main loop or without such waits (bulk copies have none), and always 0
-            on AMD GPUs.
         spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, it includes
             instructions outside of loops.
         mismatched: number of products that Triton compiles wrongly (`_mismatched_products`).
@@ -51,7 +47,6 @@ class Resources(NamedTuple):
     shared: int
     tensor_columns: int
     wgmma: bool
-    loads_in_flight: int
     spills: int
     mismatched: int = 0
 
@@ -116,6 +111,43 @@ def describing() -> Iterator[dict[str, list[Description]]]:
         JITFunction._do_compile = compile_it
 
 
+_LINE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z]\w*)\S*\s*(.*?)\s*;")
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+_TARGET = re.compile(r"`\((\.L_x_\d+)\)")
+_ARITHMETIC = ("HGMMA", "HMMA", "UTCHMMA", "FFMA", "FFMA2")
+
+
+class Instruction(NamedTuple):
+    """An instruction of a warp: the opcode without suffixes, the predicate, and the index to which a branch leads."""
+
+    opcode: str
+    guard: str
+    target: int | None
+
+
+def parsed(text: str) -> list[Instruction]:
+    """Parses the instructions in the output of nvdisasm."""
+    found: list[tuple[str, str, str]] = []
+    labels: dict[str, int] = {}
+    for line in text.splitlines():
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(found)
+        elif match := _LINE.match(line):
+            found.append((match[1] or "", match[2], match[3]))
+    # A call of a label in the same kernel never returns, so it is a branch.
+    targets = (_TARGET.search(operands) if opcode in ("BRA", "CALL") else None for _, opcode, operands in found)
+    return [Instruction(one[1], one[0], labels.get(to[1]) if to else None) for one, to in zip(found, targets)]
+
+
+def loops_of(program: list[Instruction]) -> list[range]:
+    """All loops with arithmetic. In other loops, some of which lie after the last EXIT, a warp only waits."""
+    exits = [index for index, i in enumerate(program) if i.opcode == "EXIT" and not i.guard]
+    end = exits[-1] if exits else len(program)
+    back = [(i.target, index) for index, i in enumerate(program[:end]) if i.target is not None and i.target <= index]
+    loops = [range(start, stop + 1) for start, stop in back]
+    return [loop for loop in loops if any(program[index].opcode in _ARITHMETIC for index in loop)]
+
+
 def resources(kernel: object) -> Resources:
     """Reads the resources of a compiled kernel from its machine code and the compiler's metadata."""
     if "amdgcn" in kernel.asm:
@@ -125,17 +157,16 @@ def resources(kernel: object) -> Resources:
         file.flush()
         command = [CUOBJDUMP, "-res-usage", file.name]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        command = [NVDISASM, "-c", file.name]
+        program = parsed(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     registers, stack = (int(re.search(rf"\b{field}:(\d+)", text)[1]) for field in ("REG", "STACK"))
-    program = disassembled(kernel.asm["cubin"], NVDISASM)
-    loop = main_loop(program)
-    body = program[loop.start : loop.stop + 1] if loop else []
-    looped = {index for loop in loops_of(program) for index in range(loop.start, loop.stop + 1)}
-    spills = sum(program[index].stem in ("LDL", "STL") for index in looped)
-    wgmma = any(i.stem in ("HGMMA", "UTCHMMA") for i in program)
+    looped = {index for loop in loops_of(program) for index in loop}
+    spills = sum(program[index].opcode in ("LDL", "STL") for index in looped)
+    wgmma = any(i.opcode in ("HGMMA", "UTCHMMA") for i in program)
     columns = getattr(kernel.metadata, "tmem_size", 0)
     mismatched = _mismatched_products(kernel.asm["ttgir"])
     shared = kernel.metadata.shared
-    return Resources(registers, stack, shared, columns, wgmma, loads_in_flight(body), spills, mismatched)
+    return Resources(registers, stack, shared, columns, wgmma, spills, mismatched)
 
 
 def _mismatched_products(ttgir: str) -> int:
@@ -157,7 +188,7 @@ def _amd_resources(kernel: object) -> Resources:
     registers, stack = (int(re.search(rf"\.{name}: +(\d+)", text)[1]) for name in _AMD_FIELDS)
     matrix = bool(re.search(r"\bv_(mfma|smfmac|wmma)_", text))
     spills = len(re.findall(r"\bscratch_(?:load|store)_", text))
-    return Resources(registers, stack, kernel.metadata.shared, 0, matrix, 0, spills)
+    return Resources(registers, stack, kernel.metadata.shared, 0, matrix, spills)
 
 
 _AMD_FIELDS = ("vgpr_count", "private_segment_fixed_size")  # vgpr_count includes accumulation registers

@@ -1,6 +1,7 @@
 """The program that test_distributed.py runs under torchrun: `two_processes.py DATA OUTPUT`.
 
-The name of OUTPUT is ddp or fsdp. The DDP run trains two seeds. The FSDP2 run fails at its last step, and is resumed.
+The name of OUTPUT is seeds or resumed. The first run trains two seeds. The other one fails at its last step, and is
+resumed.
 """
 
 import sys
@@ -48,9 +49,8 @@ def train_and_fail(dataset, output, options):
 if __name__ == "__main__":
     dataset, output = load_data(sys.argv[1]), Path(sys.argv[2])
     options = replace(OPTIONS, batch_size=OPTIONS.batch_size // 2)
-    if output.name == "ddp":
+    if output.name == "seeds":
         train_seeds(dataset, output, options, [0, 1])
     else:
-        options = replace(options, fsdp=True)
         train_and_fail(dataset, output, options)
         train(dataset, output, options, resume=True)

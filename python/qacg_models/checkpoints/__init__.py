@@ -5,14 +5,10 @@ BERT or any other text encoder without contexts.
 
 | content | module |
 |---|---|
-| tensor names in checkpoints of other programs | `tensor_names.py`; for heads over any encoder `head_names.py` |
-| reading files, and errors for damaged ones | `files.py` |
-| a checkpoint that has been read | `source.py` |
-| the configuration, and its comparison with the shapes of the tensors | `config_fields.py` |
-| which tensor is loaded where, and which are missing | `fitting.py`; for heads `head_fitting.py` |
-| the report about every tensor | `load_report.py` |
-| what a user has to permit explicitly | `permissions.py` |
-| `from_pretrained` | `loading.py`; for heads `head_loading.py`; shared code in `reported_loading.py` |
+| `from_pretrained`, and the configuration for a checkpoint | `loading.py` |
+| finding and reading files, and errors for damaged ones | `files.py` |
+| tensor names in checkpoints of other programs | `names.py` |
+| which tensor is loaded where, conversion of shapes, and what a user has to permit | `fitting.py` |
+| the report about every tensor | `report.py` |
 | weights that a Python package contains | `packaged.py` |
-| a repository of the Hugging Face hub | `hub.py` |
 """

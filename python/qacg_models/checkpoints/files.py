@@ -1,4 +1,4 @@
-"""Reading the tensors of a checkpoint: one file or shards, safetensors or torch.
+"""Finding and reading the files of a checkpoint: a local path or the Hugging Face hub, safetensors or torch, shards.
 
 Pickled code never runs: torch files are read with `weights_only`. Objects beside the tensors, such as options of the
 training program, become empty objects, and their classes are not imported.
@@ -8,24 +8,221 @@ import pickle
 import re
 import reprlib
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from qacg_models.checkpoints.names import HeadLayout, Layout
+from qacg_models.checkpoints.report import some
 from qacg_models.errors import CheckpointError
 from qacg_models.utils.plain_text import parse_json, read_text
 
 SAFETENSORS = (".safetensors",)
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
+CONFIG_NAMES = ("config.json", "bert_config.json")
 # Keys under which training programs store the state dict of the model, beside other values.
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _INDEX = ".index.json"
-_MOST_NAMED = 3
 _MOST_CLASSES = 16  # maximum number of classes of the objects beside the tensors
-_LONGEST_HEADER = 100_000_000  # bytes, the limit of the safetensors format
+_AGAIN = "Copy or download the file again."
+
+
+@dataclass(frozen=True)
+class Source:
+    """The content of a checkpoint.
+
+    Attributes:
+        path: the file of weights, or the index of its shards.
+        layout: description of the tensor names in the file.
+        tensors: the tensors by their names in this package.
+        names: for each name in this package the name in the checkpoint, for messages.
+        unused: names in the checkpoint of buffers, which no model has.
+        fields: content of the configuration file; None if there is none.
+        fields_path: path of the configuration file; None if there is none.
+    """
+
+    path: Path
+    layout: Layout | HeadLayout
+    tensors: dict[str, Tensor]
+    names: dict[str, str]
+    unused: list[str]
+    fields: dict[str, object] | None = None
+    fields_path: Path | None = None
+
+    def called(self, name: str) -> str:
+        """Returns the name of a tensor in the file, for messages."""
+        return self.names.get(name, name)
+
+
+def open_source(
+    path: Path | str,
+    *,
+    config: Path | str | None = None,
+    safetensors: bool | None = None,
+    variant: str | None = None,
+) -> Source:
+    """Reads the checkpoint of a BERT.
+
+    Args:
+        path: a folder, a file of weights, or the index of shards.
+        config: the configuration file or its folder; None: one of CONFIG_NAMES beside the weights.
+        safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
+        variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
+
+    Raises:
+        CheckpointError: a file is missing, damaged, invalid or not a checkpoint of a BERT; the message names it.
+        OSError: a file cannot be read.
+    """
+    weights = weights_file(Path(path), safetensors=safetensors, variant=variant)
+    found = read_tensors(weights)
+    try:
+        layout = Layout.of(found)
+    except CheckpointError as error:
+        raise CheckpointError(f"{weights}: {error}") from None
+    fields_path = config_file(weights, config)
+    fields = None if fields_path is None else _fields(fields_path)
+    return named(weights, found, layout, fields, fields_path)
+
+
+def named(
+    weights: Path,
+    found: Mapping[str, Tensor],
+    layout: Layout | HeadLayout,
+    fields: dict[str, object] | None = None,
+    fields_path: Path | None = None,
+) -> Source:
+    """Returns a source with the tensors `found` by their names in this package.
+
+    Raises:
+        CheckpointError: two tensors have the same name in this package.
+    """
+    source = Source(weights, layout, {}, {}, [], fields, fields_path)
+    for name, tensor in found.items():
+        ours = layout.to_ours(name)
+        if ours is None:
+            source.unused.append(name)
+        elif ours in source.tensors:
+            raise CheckpointError(f"{weights}: expected one tensor for {ours}, got {source.names[ours]} and {name}")
+        else:
+            source.tensors[ours], source.names[ours] = tensor, name
+    return source
+
+
+def _fields(path: Path) -> dict[str, object]:
+    """Returns the content of a configuration file.
+
+    Raises:
+        CheckpointError: the file is missing or no JSON object, or `model_type` or `architectures` has another type.
+    """
+    fields = read_json(path)
+    kind, classes = fields.get("model_type"), fields.get("architectures")
+    if kind is not None and not isinstance(kind, str):
+        raise CheckpointError(f"{path}: model_type: expected a name, got {kind!r}")
+    if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
+        raise CheckpointError(f"{path}: architectures: expected a list of names, got {classes!r}")
+    return fields
+
+
+def config_file(weights: Path, config: Path | str | None) -> Path | None:
+    """Returns the path of the configuration file; None if `config` is None and there is none beside the weights.
+
+    A `config` that is not a folder is returned without checking that it exists.
+
+    Args:
+        weights: the file of weights.
+        config: the configuration file, or its folder; None: one of CONFIG_NAMES beside the weights.
+
+    Raises:
+        CheckpointError: `config` is a folder without a configuration file.
+    """
+    if config is not None and not Path(config).is_dir():
+        return Path(config)
+    folder = weights.parent if config is None else Path(config)
+    found = next((folder / name for name in CONFIG_NAMES if (folder / name).is_file()), None)
+    if found is None and config is not None:
+        raise CheckpointError(f"{folder}: expected {' or '.join(CONFIG_NAMES)}, got neither")
+    return found
+
+
+def locate(
+    name: str | Path, *, subfolder: str, use_safetensors: bool | None, variant: str | None, **download: object
+) -> Path:
+    """Returns the file or folder of a checkpoint; downloads the checkpoint if `name` is no existing path.
+
+    Only weights and configuration are downloaded.
+
+    Args:
+        name: a path, or the name of a repository on the hub.
+        subfolder: folder of the checkpoint inside the folder or repository; "": that folder or repository itself.
+        use_safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
+        variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
+        **download: options of huggingface_hub's `snapshot_download`, such as `revision`.
+
+    Raises:
+        OSError: the path does not exist, and the download failed.
+    """
+    if Path(name).exists():
+        return Path(name) / subfolder
+    from huggingface_hub import snapshot_download
+
+    inside = f"{subfolder}/" if subfolder else ""
+    infix = f".{variant}" if variant else ""
+    patterns = {
+        True: [f"{inside}model{infix}*.safetensors", f"{inside}model.safetensors.index{infix}.json"],
+        False: [f"{inside}pytorch_model{infix}*.bin", f"{inside}pytorch_model.bin.index{infix}.json"],
+    }
+    configurations = [inside + config for config in CONFIG_NAMES]
+    for safetensors in (True, False) if use_safetensors is None else (use_safetensors,):
+        try:
+            copy = snapshot_download(str(name), allow_patterns=configurations + patterns[safetensors], **download)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise OSError(f"{name}: no such file or folder, and the download from the hub failed: {reason}") from error
+        folder = Path(copy) / subfolder
+        if any(path.suffix in (SAFETENSORS if safetensors else TORCH) for path in folder.glob("*")):
+            break
+    return folder
+
+
+def weights_file(path: Path, *, safetensors: bool | None = None, variant: str | None = None) -> Path:
+    """Returns the file of weights in a folder, or the index of its shards. A path that is no folder is returned.
+
+    Args:
+        path: a folder, or a file of weights.
+        safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
+        variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
+
+    Raises:
+        CheckpointError: the path does not exist, or no file of the folder has a usual name, such as
+            `model.safetensors`. If `variant` is None and the folder has only one file of weights, this file may have
+            any name.
+    """
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such file or folder")
+    if not path.is_dir():
+        return path
+    infix = f".{variant}" if variant else ""
+    usual = {
+        True: (f"model{infix}.safetensors", f"model.safetensors.index{infix}.json"),
+        False: (f"pytorch_model{infix}.bin", f"pytorch_model.bin.index{infix}.json"),
+    }
+    kinds = (True, False) if safetensors is None else (safetensors,)
+    expected = [name for kind in kinds for name in usual[kind]]
+    for name in expected:
+        if (path / name).is_file():
+            return path / name
+    suffixes = sum(((SAFETENSORS if kind else TORCH) for kind in kinds), ())
+    # Trainer saves its arguments, which are not weights, as training_args.bin.
+    others = sorted(file for file in path.iterdir() if file.suffix in suffixes and file.name != "training_args.bin")
+    if len(others) == 1 and not variant:
+        return others[0]
+    alternative = "" if variant else ", or one other file of weights"
+    names = ", ".join(file.name for file in others) or f"no file of weights that ends in {' or '.join(suffixes)}"
+    raise CheckpointError(f"{path}: expected {' or '.join(expected)}{alternative}, got {names}")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -35,8 +232,30 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         CheckpointError: a file is missing, damaged or of an unknown kind; the message names it.
         OSError: a file cannot be read.
     """
-    if path.name.endswith(_INDEX):
-        return _read_shards(path)
+    return _read_shards(path) if path.name.endswith(_INDEX) else _read_file(path)
+
+
+def _read_shards(index: Path) -> dict[str, Tensor]:
+    shard_of = read_json(index).get("weight_map")
+    if not (isinstance(shard_of, dict) and all(isinstance(shard, str) for shard in shard_of.values())):
+        got = "none" if shard_of is None else reprlib.repr(shard_of)
+        raise CheckpointError(f"{index}: weight_map: expected an object with the file of each tensor, got {got}")
+    tensors: dict[str, Tensor] = {}
+    for shard in sorted(set(shard_of.values())):
+        if Path(shard).name != shard:
+            raise CheckpointError(f"{index}: expected shards in the same folder, got {shard!r}")
+        found = _read_file(index.parent / shard)
+        listed = {name for name, where in shard_of.items() if where == shard}
+        if absent := sorted(listed - found.keys()):
+            raise CheckpointError(
+                f"{index.parent / shard}: expected {some(absent)} as in {index.name}, got no such tensors. Copy or "
+                "download all files of the checkpoint again."
+            )
+        tensors |= found
+    return tensors
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file")
     if path.suffix in SAFETENSORS:
@@ -45,115 +264,19 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return _read_torch(path)
     known = ", ".join((*SAFETENSORS, *TORCH))
     raise CheckpointError(
-        f"{path}: expected a file that ends in {known} or .index.json. To load a TensorFlow checkpoint, save "
-        "its variables as safetensors, without renaming them."
+        f"{path}: expected a file that ends in {known} or .index.json. Convert a TensorFlow checkpoint with "
+        "transformers."
     )
 
 
-def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str | None = None) -> Path:
-    """Returns the file of weights in a folder, or the index of its shards.
-
-    Args:
-        folder: an existing folder.
-        safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
-        variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
-
-    Raises:
-        CheckpointError: no file has a usual name, such as `model.safetensors`. If `variant` is None and the folder has
-            only one file of weights, this file may have any name.
-    """
-    infix = f".{variant}" if variant else ""
-    usual = {
-        True: (f"model{infix}.safetensors", f"model.safetensors.index{infix}.json"),
-        False: (f"pytorch_model{infix}.bin", f"pytorch_model.bin.index{infix}.json"),
-    }
-    kinds = (True, False) if safetensors is None else (safetensors,)
-    for kind in kinds:
-        for name in usual[kind]:
-            if (folder / name).is_file():
-                return folder / name
-    suffixes = sum(((SAFETENSORS if kind else TORCH) for kind in kinds), ())
-    # Trainer saves its arguments, which are not weights, as training_args.bin.
-    others = sorted(path for path in folder.iterdir() if path.suffix in suffixes and path.name != "training_args.bin")
-    if len(others) == 1 and not variant:
-        return others[0]
-    expected = " or ".join(name for kind in kinds for name in usual[kind])
-    if others:
-        names = ", ".join(path.name for path in others)
-        alternative = "" if variant else ", or one other file of weights"
-        raise CheckpointError(f"{folder}: expected {expected}{alternative}, got {names}")
-    raise CheckpointError(f"{folder}: expected {expected}, got no file of weights that ends in {' or '.join(suffixes)}")
-
-
-def _read_shards(index: Path) -> dict[str, Tensor]:
-    content = read_json(index)
-    shard_of = content.get("weight_map")
-    if not isinstance(shard_of, dict):
-        got = reprlib.repr(shard_of) if "weight_map" in content else "none"
-        raise CheckpointError(f"{index}: weight_map: expected an object with the file of each tensor, got {got}")
-    for name, shard in shard_of.items():
-        if not isinstance(shard, str):
-            raise CheckpointError(f"{index}: weight_map: {name}: expected a file name, got {reprlib.repr(shard)}")
-    tensors: dict[str, Tensor] = {}
-    for shard in sorted(set(shard_of.values())):
-        if Path(shard).name != shard:
-            raise CheckpointError(f"{index}: expected shards in the same folder, got {shard!r}")
-        if shard.endswith(_INDEX):  # the index may list itself
-            raise CheckpointError(f"{index}: expected files of weights as shards, got the index {shard!r}")
-        found = read_tensors(index.parent / shard)
-        listed = {name for name, where in shard_of.items() if where == shard}
-        if absent := sorted(listed - found.keys()):
-            raise CheckpointError(
-                f"{index.parent / shard}: expected {some(absent)} as in {index.name}, got no such tensors. Copy or "
-                "download all files of the checkpoint again."
-            )
-        if twice := sorted(tensors.keys() & found.keys()):
-            raise CheckpointError(
-                f"{index.parent / shard}: expected each tensor in only one shard, got {some(twice)} in another "
-                "shard too. Copy or download all files of the checkpoint again."
-            )
-        tensors |= found
-    return tensors
-
-
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    _check_length(path)
     try:
         with safe_open(path, framework="pt") as opened:
             # Copies, since the tensors lie in the mapped file, and safetensors 0.4 overwrites a file in place. Saving a
             # model to the file that it was loaded from would change its weights.
             return {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118, it is not a dict
     except SafetensorError as error:
-        raise CheckpointError(f"{path}: is damaged ({error}). Copy or download the file again.") from None
-
-
-def _check_length(path: Path) -> None:
-    """Raises CheckpointError if the header is damaged or the file is truncated.
-
-    The message names the missing tensors of a truncated file, which errors of safetensors do not.
-    """
-    size = path.stat().st_size
-    with path.open("rb") as opened:
-        length = int.from_bytes(opened.read(8), "little")
-        if size < 8 or not 0 < length <= min(size - 8, _LONGEST_HEADER):
-            raise CheckpointError(
-                f"{path}: is damaged: its {size} bytes begin with no valid header. Copy or download the file again."
-            )
-        try:
-            header = parse_json(opened.read(length).decode())
-            ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
-            whole = 8 + length + max(ends.values(), default=0)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise CheckpointError(
-                f"{path}: is damaged: its header cannot be read ({error}). Copy or download the file again."
-            ) from None
-    if size < whole:
-        cut = sorted((end, name) for name, end in ends.items() if 8 + length + end > size)
-        names = [name for _, name in cut]
-        raise CheckpointError(
-            f"{path}: is truncated after {size} of {whole} bytes; data are missing for {some(names)}. Copy or download "
-            "the file again."
-        )
+        raise CheckpointError(f"{path}: is damaged or truncated ({error}). {_AGAIN}") from None
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
@@ -232,9 +355,3 @@ def read_json(path: Path) -> dict:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: expected a JSON object, got {type(content).__name__}")
     return content
-
-
-def some(names: Sequence[str]) -> str:
-    """Returns the first three names, and the number of the others, as text."""
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

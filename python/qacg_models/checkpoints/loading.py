@@ -1,33 +1,275 @@
-"""`from_pretrained` of the encoders and their classifiers, with a report about every tensor."""
+"""`from_pretrained` of every model of this package, with a report about every tensor."""
 
 import copy
 import inspect
-from collections.abc import Mapping
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel, modeling_utils
 
-from qacg_models.checkpoints.config_fields import check_agreement, configuration
-from qacg_models.checkpoints.fitting import fit
-from qacg_models.checkpoints.load_report import Report
-from qacg_models.checkpoints.permissions import NOTHING, Permissions
-from qacg_models.checkpoints.reported_loading import ReportedLoading
-from qacg_models.checkpoints.source import Source, open_source
-from qacg_models.checkpoints.tensor_names import BASE, Layout
+from qacg_models.checkpoints.files import (
+    Source,
+    config_file,
+    locate,
+    named,
+    open_source,
+    read_json,
+    read_tensors,
+    weights_file,
+)
+from qacg_models.checkpoints.fitting import NOTHING, Permissions, fit, fit_encoder
+from qacg_models.checkpoints.names import BASE, WORDS, HeadLayout, Layout, part_of, role_of
+from qacg_models.checkpoints.report import Report
+from qacg_models.errors import CheckpointError
+
+logger = logging.getLogger(__name__)
+
+# Attributes of a configuration that from_pretrained treats as options of loading.
+OPTIONS = ("dtype", "torch_dtype", "attn_implementation", "quantization_config")
+_DOWNLOAD = ("cache_dir", "force_download", "local_files_only", "token", "revision")
+# Tensors of encoders that heads do not use: the pooler, and buffers that are computed from the sizes.
+_NOT_NEEDED_BY_HEADS = r"(^|\.)(pooler\..*|embeddings\.(position_ids|token_type_ids))$"
+# Fields that change the computation but no shape, so tensors cannot contradict them.
+_COMPUTATION = ("num_attention_heads", "hidden_act", "layer_norm_eps")
+_LABEL_FIELDS = ("num_labels", "id2label", "label2id")
+_FOREIGN = (None, "bert")  # values of model_type in configuration files of BERT by other programs
+
+
+class CheckpointLoading:
+    """Base of the mixins that load checkpoints; a model lists them before PreTrainedModel."""
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path,
+        *model_args,
+        config: PreTrainedConfig | str | Path | None = None,
+        initialize_missing: bool = False,
+        truncate_contexts: bool = False,
+        ignore_mismatched_sizes: bool = False,
+        output_loading_info: bool = False,
+        subfolder: str = "",
+        use_safetensors: bool | None = None,
+        variant: str | None = None,
+        weights_only: bool = True,
+        **kwargs,  # configuration fields, and the other options of transformers' from_pretrained
+    ):
+        """Loads a checkpoint of this package, of a published program, or of the encoder only.
+
+        An encoder reads checkpoints of the released code of QACG-BERT and CG-BERT, and of BERT, from transformers or
+        converted from TensorFlow. A head over any encoder reads its own checkpoints, and those of the encoder, whose
+        tensor names may have any prefix.
+
+        A logger reports loaded, missing, unexpected and reshaped tensors, at level INFO if all tensors match, otherwise
+        at level WARNING. Parts that the checkpoint does not contain (a head, a pooler, the context layers) keep their
+        initial values.
+
+        Args:
+            pretrained_model_name_or_path: a folder, a file of weights with its configuration beside it, or the
+                name of a repository on the hub; None: the weights are those of the argument
+                `state_dict`, as in transformers.
+            *model_args: arguments of the constructor after the configuration.
+            config: a configuration, or its file or folder; None: the file beside the weights. A head over an encoder
+                requires it for the checkpoint of the encoder only, whose configuration does not describe the head.
+            initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
+                raise an error.
+            truncate_contexts: allow dropping the last context embeddings, if the checkpoint has more than `contexts`
+                has names. Checkpoints of the released code have 8.
+            ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
+            output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
+                key "report".
+            subfolder: folder of the checkpoint inside the folder or repository.
+            use_safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
+            variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`.
+            weights_only: must be True.
+            **kwargs: options of transformers' from_pretrained, such as `revision` and `dtype`. Unless `config` is a
+                configuration object, also fields that replace the fields of the configuration file.
+
+        Returns:
+            The model in evaluation mode; with output_loading_info the pair of the model and the loading info.
+
+        Raises:
+            CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
+            TypeError, ValueError: another argument is invalid, such as weights_only=False, or state_dict or gguf_file
+                in addition to a checkpoint.
+            OSError: a file cannot be read, or the path does not exist and the download from the hub failed.
+        """
+        if not weights_only:
+            raise ValueError("weights_only: expected True, got False. Pickled code never runs.")
+        name: Any = pretrained_model_name_or_path
+        if name is None:
+            return super().from_pretrained(
+                None,
+                *model_args,
+                config=config,
+                ignore_mismatched_sizes=ignore_mismatched_sizes,
+                output_loading_info=output_loading_info,
+                **kwargs,
+            )
+        for other in ("state_dict", "gguf_file"):
+            if kwargs.get(other) is not None:
+                raise ValueError(f"{other}: expected None with the checkpoint {name}, got a value. Omit {other}.")
+        download = {option: kwargs.pop(option) for option in _DOWNLOAD if option in kwargs}
+        path = locate(name, subfolder=subfolder, use_safetensors=use_safetensors, variant=variant, **download)
+        known = cls.config_class()
+        fields = {} if isinstance(config, PreTrainedConfig) else _taken(kwargs, known)
+        model, info = cls.from_file(
+            weights_file(path, safetensors=use_safetensors, variant=variant),
+            *model_args,
+            config=config,
+            overrides=fields,
+            permissions=Permissions(initialize_missing, truncate_contexts, ignore_mismatched_sizes),
+            **kwargs,
+        )
+        report: Report = info["report"]
+        logger.log(logging.INFO if report.clean else logging.WARNING, "%s", report)
+        model.name_or_path = model.config.name_or_path = str(name)
+        return (model, info) if output_loading_info else model
+
+    @classmethod
+    def from_file(
+        cls,
+        weights: Path,
+        *model_args,
+        config: PreTrainedConfig | str | Path | None = None,
+        overrides: Mapping[str, object] = MappingProxyType({}),
+        permissions: Permissions = NOTHING,
+        **kwargs,  # the options of transformers' from_pretrained, and of the class
+    ):
+        """Builds a model from a file of weights, or from the shards of an index.
+
+        Args:
+            weights: the file of weights, or the index of shards.
+            *model_args: arguments of the constructor after the configuration.
+            config: a configuration, or its file or folder; None: the file beside the weights.
+            overrides: fields that replace the fields of the configuration file; ignored if `config` is a configuration.
+            permissions: what the user permits if a tensor is missing or has another shape.
+            **kwargs: options of transformers' from_pretrained, and arguments of the constructor.
+
+        Returns:
+            A pair: the model in evaluation mode; and the loading info of transformers, a dictionary, with the report
+            about every tensor under the key "report".
+
+        Raises:
+            CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
+            OSError: a file cannot be read.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def filled(cls, config: PreTrainedConfig, state_dict: dict, report: Report, *model_args, **kwargs):
+        """Returns a model with the tensors of `state_dict`, and the loading info of transformers with the report.
+
+        Args:
+            config: configuration of the model.
+            state_dict: tensors by their names in the model.
+            report: the report about every tensor.
+            *model_args: arguments of the constructor after the configuration.
+            **kwargs: options of transformers' from_pretrained.
+        """
+        with _hide_transformers_report():
+            model, info = super().from_pretrained(
+                None, *model_args, config=config, state_dict=state_dict, output_loading_info=True, **kwargs
+            )
+        # Frozen again, because transformers' loading replaces unused parameters by trainable ones.
+        for module in model.modules():
+            if hasattr(module, "freeze_unread"):
+                module.freeze_unread()
+        return model, info | {"report": report}
+
+
+class EncoderCheckpointLoading(CheckpointLoading):
+    """Mixin that loads checkpoints of several programs into an encoder or its classifier."""
+
+    @classmethod
+    def from_file(
+        cls,
+        weights: Path,
+        *model_args,
+        config: PreTrainedConfig | str | Path | None = None,
+        overrides: Mapping[str, object] = MappingProxyType({}),
+        permissions: Permissions = NOTHING,
+        **kwargs,
+    ):
+        """Builds a model from a file of weights, or from the shards of an index; see `CheckpointLoading`."""
+        ready = config if isinstance(config, PreTrainedConfig) else None
+        source = open_source(weights, config=None if ready else config)
+        return cls.from_source(
+            source, *model_args, config=ready, overrides=overrides, permissions=permissions, **kwargs
+        )
+
+    @classmethod
+    def from_source(
+        cls,
+        source: Source,
+        *model_args,
+        config: PreTrainedConfig | None = None,
+        overrides: Mapping[str, object] = MappingProxyType({}),
+        permissions: Permissions = NOTHING,
+        **kwargs,
+    ):
+        """Builds a model from a checkpoint that has been read; see `CheckpointLoading.from_file`.
+
+        `config` is the model's configuration; None: built from the checkpoint's configuration file and `overrides`.
+        """
+        arguments = list(inspect.signature(cls.__init__).parameters)[2:]  # after self and config
+        options = dict(zip(arguments, model_args)) | {name: kwargs[name] for name in arguments if name in kwargs}
+        ready = prepare(cls, source, config=config, overrides=overrides, permissions=permissions, model_options=options)
+        return cls.filled(ready.config, ready.state_dict(), ready.report, *model_args, **kwargs)
+
+
+class HeadCheckpointLoading(CheckpointLoading):
+    """Mixin that loads checkpoints of a model with a head over any encoder, or of its encoder only."""
+
+    published_aliases: ClassVar[Collection[tuple[str, str]]] = ()  # see `HeadLayout.of`
+
+    @classmethod
+    def from_file(
+        cls,
+        weights: Path,
+        *model_args,
+        config: PreTrainedConfig | str | Path | None = None,
+        overrides: Mapping[str, object] = MappingProxyType({}),
+        permissions: Permissions = NOTHING,
+        **kwargs,
+    ):
+        """Builds a model from a file of weights, or from the shards of an index; see `CheckpointLoading`."""
+        found = read_tensors(weights)
+        ready = config if isinstance(config, PreTrainedConfig) else _head_config(cls, weights, config, overrides)
+        with torch.device("meta"):
+            skeleton = cls(copy.deepcopy(ready), *model_args)
+        base, shapes = f"{cls.base_model_prefix}.", {name: x.shape for name, x in skeleton.state_dict().items()}
+        encoder_names = {name.removeprefix(base) for name in shapes if name.startswith(base)}
+        source = named(weights, found, HeadLayout.of(found, encoder_names, base, cls.published_aliases))
+        state, report = fit(
+            source,
+            shapes,
+            model=cls.__name__,
+            permissions=permissions,
+            part=lambda name: "encoder" if name.startswith(base) else "head",
+            required="encoder",
+            not_needed=_NOT_NEEDED_BY_HEADS,
+            buffers={name for name, _ in skeleton.named_buffers()},
+        )
+        return cls.filled(ready, state, report, *model_args, **kwargs)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checkpoint fitted to a model class, before the model is built.
+    """A checkpoint fitted to the class of an encoder or its classifier, before the model is built.
 
     Attributes:
         config: configuration of the model.
-        tensors: the tensors for the model, by their names in this package (`tensor_names.py`). Tensors in
-            `report.missing` are left out.
+        tensors: the tensors for the model, by their names in this package (`names.py`). Tensors in `report.missing`
+            are left out.
         own_names: maps the names in the model's state dict to the names in this package. They differ for a base model,
             whose names have no prefix `bert.`, and with attention_naming="compact".
         report: the report about every tensor.
@@ -52,7 +294,7 @@ def prepare(
     permissions: Permissions = NOTHING,
     model_options: Mapping[str, object] = MappingProxyType({}),
 ) -> Prepared:
-    """Fits a checkpoint to a model class.
+    """Fits a checkpoint to the class of an encoder or its classifier.
 
     Args:
         model_class: class of the model.
@@ -68,140 +310,170 @@ def prepare(
     notes: list[str] = []
     if config is None:
         config, notes = configuration(model_class.config_class, source, overrides)
-    check_agreement(config, source, permissions.fields())
+    for field in _COMPUTATION:
+        stored = (source.fields or {}).get(field)
+        if stored is not None and hasattr(config, field) and getattr(config, field) != stored:
+            raise CheckpointError(
+                f"{source.fields_path}: {field}: expected {stored!r}, with which the model was trained, "
+                f"got {getattr(config, field)!r}. Do not set this field."
+            )
     with torch.device("meta"):
         model = model_class(copy.deepcopy(config), **model_options)
     layout = Layout(base=BASE if hasattr(model, BASE.removesuffix(".")) else "")
-    own_names = {name: layout.to_ours(name)[0] for name in model.state_dict()}
-    tensors, report = fit(
+    own_names = {name: layout.to_ours(name) or name for name in model.state_dict()}
+    tensors, report = fit_encoder(
         source,
         {own_names[name]: tensor.shape for name, tensor in model.state_dict().items()},
         model=model_class.__name__,
         heads=config.num_attention_heads,
-        initializer_range=config.initializer_range,
         permissions=permissions,
-        not_needed=tuple(model_class._keys_to_ignore_on_load_unexpected or ()),
+        not_needed="|".join(model_class._keys_to_ignore_on_load_unexpected or ()) or None,
     )
     report.notes += notes
     return Prepared(config, tensors, own_names, report)
 
 
-class CheckpointLoading(ReportedLoading):
-    """Mixin that loads checkpoints of several programs; a base class before PreTrainedModel."""
+def configuration(
+    config_class: type[PreTrainedConfig], source: Source, overrides: Mapping[str, object]
+) -> tuple[PreTrainedConfig, list[str]]:
+    """Returns the configuration for loading a checkpoint into an encoder of this package.
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        pretrained_model_name_or_path,
-        *model_args,
-        config: PreTrainedConfig | str | Path | None = None,
-        initialize_missing: bool = False,
-        truncate_positions: bool = False,
-        truncate_contexts: bool = False,
-        resize_vocabulary: bool = False,
-        ignore_mismatched_sizes: bool = False,
-        output_loading_info: bool = False,
-        **kwargs,  # configuration fields, and the options of transformers' from_pretrained
-    ):
-        """Loads a checkpoint of this package, of the released code, or of BERT.
+    The value of a field comes from the first of these sources that has it: `overrides`, the checkpoint's configuration
+    file, the tensors (see `variant`), the default. If `overrides` has the number or the names of the labels, the number
+    and the names in the file are ignored.
 
-        The released code is the published code of QACG-BERT and CG-BERT. BERT checkpoints come from TensorFlow or
-        transformers.
+    Args:
+        config_class: class of the configuration.
+        source: the checkpoint.
+        overrides: fields that replace the fields of the checkpoint.
 
-        A logger reports loaded, missing, unexpected and reshaped tensors, at level INFO if all tensors match, otherwise
-        at level WARNING. Parts that the checkpoint does not contain (a head, a pooler, the context layers) keep their
-        initial values.
+    Returns:
+        The configuration, and notes about inferred and dropped fields.
 
-        Args:
-            pretrained_model_name_or_path: a folder, a file of weights with its configuration beside it, or the
-                name of a repository on the hub; None: the weights are those of the argument
-                `state_dict`, as in transformers.
-            *model_args: arguments of the constructor after the configuration.
-            config: a configuration, or its file or folder; None: the file beside the weights.
-            initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
-                raise an error.
-            truncate_positions: allow dropping the last position embeddings, if the checkpoint has more than
-                max_position_embeddings=N.
-            truncate_contexts: allow dropping the last context embeddings, if the checkpoint has more than `contexts`
-                has names. Checkpoints of the released code have 8.
-            resize_vocabulary: allow dropping or adding word embeddings, if the checkpoint has more or fewer than
-                vocab_size=N.
-            ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
-            output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
-                key "report".
-            **kwargs: options of transformers' from_pretrained. Unless `config` is a configuration object, also fields
-                that replace the fields of the configuration file.
-
-        Returns:
-            The model in evaluation mode; with output_loading_info the pair of the model and the loading info.
-
-        Raises:
-            CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
-            TypeError, ValueError: another argument is invalid, such as weights_only=False, or state_dict or gguf_file
-                in addition to a checkpoint.
-            OSError: a file cannot be read, or the path does not exist and the download from the hub failed.
-        """
-        permissions = Permissions(
-            initialize_missing=initialize_missing,
-            truncate_positions=truncate_positions,
-            truncate_contexts=truncate_contexts,
-            resize_vocabulary=resize_vocabulary,
-            ignore_mismatched_sizes=ignore_mismatched_sizes,
+    Raises:
+        CheckpointError: there is no configuration file; the file is for another architecture; the file has no model
+            type, and neither the file nor `overrides` has num_attention_heads; or a field is unknown or invalid.
+    """
+    if source.fields is None:
+        raise CheckpointError(
+            f"{source.path}: expected config.json or bert_config.json beside it, got none. Pass the path of a "
+            "configuration file as config: the tensors do not determine the number of attention heads."
         )
-
-        def read(path, *model_args, use_safetensors, variant, **options):
-            ready = config if isinstance(config, PreTrainedConfig) else None
-            source = open_source(path, config=None if ready else config, safetensors=use_safetensors, variant=variant)
-            overrides = {} if ready else cls.fields_among(options)
-            return cls.from_source(
-                source, *model_args, config=ready, overrides=overrides, permissions=permissions, **options
-            )
-
-        return cls.load_reported(
-            pretrained_model_name_or_path,
-            *model_args,
-            read=read,
-            config=config,
-            ignore_mismatched_sizes=ignore_mismatched_sizes,
-            output_loading_info=output_loading_info,
-            **kwargs,
+    kind = source.fields.get("model_type")
+    notes: list[str] = []
+    stored = dict(source.fields)
+    known = config_class()
+    if kind not in (config_class.model_type, *_FOREIGN):
+        stored = _of_another_model(source, config_class, known, notes)
+    if kind is None and "num_attention_heads" not in {**stored, **overrides}:
+        raise CheckpointError(
+            f"{source.fields_path}: expected num_attention_heads, got none. Set num_attention_heads=N."
         )
+    given = {**stored, **overrides}
+    inferred = {name: value for name, value in variant(source).items() if hasattr(known, name) and name not in given}
+    if given.keys() & {"id2label", "label2id"}:
+        inferred.pop("num_labels", None)
+    if kind != config_class.model_type:
+        notes += [f"{field} = {json.dumps(value)}, inferred from the tensors" for field, value in inferred.items()]
+    if overrides.keys() & {*_LABEL_FIELDS}:
+        stored = {field: stored[field] for field in stored if field not in _LABEL_FIELDS}
+    try:
+        config = config_class.from_dict({**stored, **inferred, **overrides, "model_type": config_class.model_type})
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{source.fields_path}: {error}") from None
+    return config, notes
 
-    @classmethod
-    def from_source(
-        cls,
-        source: Source,
-        *model_args,
-        config: PreTrainedConfig | None = None,
-        overrides: Mapping[str, object] = MappingProxyType({}),
-        permissions: Permissions = NOTHING,
-        **kwargs,  # the options of transformers' from_pretrained, and of the class
-    ):
-        """Builds a model from a checkpoint that has been read.
 
-        Args:
-            source: the checkpoint.
-            *model_args: arguments of the constructor after the configuration.
-            config: configuration of the model; None: built from the checkpoint's configuration file and `overrides`.
-            overrides: fields that replace the fields of the checkpoint; ignored if `config` is given.
-            permissions: what the user permits if a tensor is missing or has another shape.
-            **kwargs: options of transformers' from_pretrained, and arguments of the constructor.
+def _of_another_model(
+    source: Source, config_class: type[PreTrainedConfig], known: PreTrainedConfig, notes: list[str]
+) -> dict[str, object]:
+    """Returns the fields that `config_class` shares with `source`, a checkpoint of another model type.
 
-        Returns:
-            A pair: the model in evaluation mode; and the loading info of transformers, a dictionary, with the report
-            about every tensor under the key "report".
+    A note about dropped fields is appended to `notes`. `known` is an instance of `config_class`.
 
-        Raises:
-            CheckpointError: the configuration or a tensor does not fit; the message names the field or tensor.
-        """
-        names = list(inspect.signature(cls.__init__).parameters)[2:]  # after self and config
-        model_options = dict(zip(names, model_args)) | {name: kwargs[name] for name in names if name in kwargs}
-        prepared = prepare(
-            cls,
-            source,
-            config=config,
-            overrides=overrides,
-            permissions=permissions,
-            model_options=model_options,
+    Raises:
+        CheckpointError: the model type is not one of this package, or a model of that type uses context tensors
+            differently.
+    """
+    kind = source.fields["model_type"]
+    where, model_type = source.fields_path, config_class.model_type
+    if kind not in CONFIG_MAPPING or not hasattr(CONFIG_MAPPING[kind], "reads"):  # see EncoderConfig.reads
+        raise CheckpointError(f"{where}: model_type: expected 'bert' or an encoder of this package, got {kind!r}")
+    if any(part_of(name) == "context" for name in source.tensors) and "contexts" in known.to_dict():
+        raise CheckpointError(
+            f"{where}: model_type: expected {model_type!r}, got {kind!r}, which uses context tensors differently. "
+            "Use the model class of the checkpoint."
         )
-        return cls.filled(prepared.config, prepared.state_dict(), prepared.report, *model_args, **kwargs)
+    left_out = [field for field in source.fields if not hasattr(known, field)]
+    if left_out:
+        notes.append(
+            f"dropped {', '.join(sorted(left_out))} of the {kind} configuration: {model_type} has no such fields"
+        )
+    return {field: value for field, value in source.fields.items() if field not in (*left_out, "architectures")}
+
+
+def variant(source: Source) -> dict[str, object]:
+    """Returns the configuration fields that the tensors determine.
+
+    The fields are num_labels, contexts (their number), context_projection, lambda_bias, lambda_per_head and pooler.
+    Fields whose tensors are missing are left out. A checkpoint with a pooler gate has pooler "attention" if its
+    attention layers are called Wq, Wk and Wv. If they are called query, key and value, the released code stores the
+    gate but does not use it, so pooler is "cls".
+    """
+    tensors = source.tensors
+    fields: dict[str, object] = {}
+    if (classifier := tensors.get("classifier.weight")) is not None and classifier.dim() == 2:
+        fields["num_labels"] = classifier.shape[0]
+    if (contexts := tensors.get("bert.context_embeddings.weight")) is not None:
+        fields["contexts"] = contexts.shape[0]
+    hidden_size = tensors[WORDS].shape[-1] if WORDS in tensors else None
+    for name, tensor in tensors.items():
+        role = role_of(name)
+        if role == "context_query" and name.endswith(".weight"):
+            fields["context_projection"] = "hidden" if tensor.shape[0] == hidden_size else "head"
+        elif role == "gate_query" and name.endswith(".weight"):
+            fields["lambda_bias"] = name.removesuffix("weight") + "bias" in tensors
+            fields["lambda_per_head"] = tensor.shape[0] > 1
+    if any(part_of(name) == "pooler gate" for name in tensors):
+        fields["pooler"] = "attention" if source.layout.attention == "compact" else "cls"
+    return fields
+
+
+def _head_config(
+    model_class: type[PreTrainedModel], weights: Path, config: str | Path | None, fields: Mapping[str, object]
+) -> PreTrainedConfig:
+    """Returns the configuration of a model with a head, from its file and `fields`, which replace those in the file.
+
+    Raises:
+        CheckpointError: there is no configuration file, or a field is unknown or invalid.
+    """
+    path = config_file(weights, config)
+    if path is None:
+        raise CheckpointError(
+            f"{weights}: expected config.json or bert_config.json beside it, got none. Pass the path of a "
+            "configuration file as config."
+        )
+    stored = read_json(path)
+    try:
+        return model_class.config_class.from_dict({**stored, **fields})
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error}") from None
+
+
+def _taken(kwargs: dict[str, Any], known: PreTrainedConfig) -> dict[str, object]:
+    """Removes configuration fields, except those in OPTIONS, from `kwargs`, and returns the removed fields."""
+    return {name: kwargs.pop(name) for name in list(kwargs) if name not in OPTIONS and hasattr(known, name)}
+
+
+@contextmanager
+def _hide_transformers_report() -> Iterator[None]:
+    """Hides transformers' table of missing tensors, which would repeat a part of the report."""
+
+    def hide(record: logging.LogRecord) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
+
+    modeling_utils.logger.addFilter(hide)
+    try:
+        yield
+    finally:
+        modeling_utils.logger.removeFilter(hide)

@@ -30,11 +30,7 @@ PACKAGED = {
 
 def is_installed(name: str) -> bool:
     """Returns whether the package for a short name, a key of PACKAGED, is installed."""
-    try:
-        found = find_spec(PACKAGED[name].module)
-    except ValueError:  # a loaded module of that name has no spec
-        return False
-    return found is not None and bool(found.submodule_search_locations)
+    return _folder(PACKAGED[name]) is not None
 
 
 def located(name: str) -> Path:
@@ -46,19 +42,26 @@ def located(name: str) -> Path:
     if name not in PACKAGED:
         return Path(name)
     packaged = PACKAGED[name]
-    try:
-        found = find_spec(packaged.module)
-    except ValueError:  # a loaded module without a spec
-        found = None
-    if found is None or not found.submodule_search_locations:
+    folder = _folder(packaged)
+    if folder is None:
         raise InputError(
             f"from: expected the installed package {packaged.package} for {name!r}, got none. Run pip install "
             f"{packaged.package}, or write ./{name} for a folder of that name."
         )
-    folder = Path(found.submodule_search_locations[0]) / packaged.folder
     if not (folder / "config.json").is_file():
         raise InputError(
             f"from: expected {folder / 'config.json'} in the package {packaged.package}, got no such file. Install "
             "another release."
         )
     return folder
+
+
+def _folder(packaged: Packaged) -> Path | None:
+    """Returns the folder of the checkpoint; None if the package is not installed."""
+    try:
+        found = find_spec(packaged.module)
+    except ValueError:  # a loaded module of that name has no spec
+        return None
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(found.submodule_search_locations[0]) / packaged.folder

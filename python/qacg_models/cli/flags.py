@@ -6,74 +6,159 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qacg_models.data.options import DataOptions
+from qacg_models.data.tables import FORMATS
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import counted
 from qacg_models.utils.distributed import is_main
 from qacg_models.utils.option_fields import format_value, help_text
+from qacg_models.utils.plain_text import parse_json
 
 if TYPE_CHECKING:
     from qacg_models.inference.trained_model import TrainedModel
 
-# Names of flags that differ from the names of their fields, by field.
-NAMES = {"from_checkpoint": "from"}
-# Fields of DataOptions whose values a trained model determines, so they have no flag in commands that load a model.
-TRAINING_FIELDS = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")
+# The fields of DataOptions with a flag in all commands that read labelled tables; `--set` sets the other fields.
+TABLE_FLAGS = (
+    *("format", "text_column", "aspect_column", "label_column", "id_column", "target_column"),
+    *("delimiter", "quoting", "encoding", "wide", "aspect_columns", "skip_empty"),
+)
+# Fields of DataOptions with a flag in commands that need no model, which has their values.
+DATA_FLAGS = ("aspects", "absent_label")
+# The flags for reading tables that a file of texts without labels has too.
+TEXT_FLAGS = ("text_column", "delimiter", "quoting", "encoding", "skip_empty")
+AS_IN_TRAINING = "Options that are not given have the values of the model's training."
+# Options that default to their value in the training of the model; without a model, to the default of DataOptions.
+MODEL_DEFAULTS = ("text_column", "delimiter", "quoting", "encoding")
 
 
-def add_flags(
-    parser: argparse.ArgumentParser,
+def add_option_flags(
+    parser: argparse._ActionsContainer,
     options: type,
-    *,
-    leave_out: Sequence[str] = (),
+    names: Sequence[str],
     default_of: Callable[[str], str | None] = lambda name: None,
+    show_defaults: bool = True,
 ) -> None:
-    """Adds a flag for each field of a dataclass, in the argument group that the field's metadata names.
+    """Adds a flag for each named field of a dataclass; flags that are not given are absent from the parsed arguments.
 
-    Flags that are not given are absent from the parsed arguments.
+    Help texts have the first sentence of the field's description, and the reference page of the configuration has all.
 
     Args:
-        parser: the parser to which the flags are added.
+        parser: the parser or argument group to which the flags are added.
         options: the dataclass; its fields have the metadata of `option_group`.
-        leave_out: names of fields without a flag.
-        default_of: function that is called with the name of each field whose default is None. It returns the default
-            that the help text prints at its end, or None to print none.
+        names: names of the fields; the flag of `from_checkpoint` is `--from`.
+        default_of: function that describes the default of a field whose default is None, for the help text.
+        show_defaults: whether the help texts have the defaults.
     """
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for field in fields(options):
-        if field.name in leave_out:
-            continue
+    by_name = {field.name: field for field in fields(options)}
+    for name in names:
+        field = by_name[name]
         metadata = field.metadata
-        if metadata["group"] not in groups:
-            groups[metadata["group"]] = parser.add_argument_group(metadata["group"])
-        default = default_of(field.name) if field.default is None else format_value(field.default)
-        settings: dict = {
-            "dest": field.name,
-            "default": argparse.SUPPRESS,
-            "help": help_text(metadata["help"], default),
-        }
+        default = default_of(name) if field.default is None else format_value(field.default)
+        settings: dict = {"dest": name, "default": argparse.SUPPRESS}
+        if metadata["kind"] is bool or not show_defaults:
+            default = None
         if metadata["kind"] is bool:
-            settings |= {"action": argparse.BooleanOptionalAction}
+            settings |= {"action": "store_true"}
         elif metadata["kind"] is list:
             settings |= {"nargs": "+", "metavar": metadata["metavar"]}
         elif metadata["choices"]:
             settings |= {"choices": metadata["choices"]}
         else:
             settings |= {"type": metadata["kind"], "metavar": metadata["metavar"]}
-        name = NAMES.get(field.name, field.name)
-        groups[metadata["group"]].add_argument("--" + name.replace("_", "-"), **settings)
+        flag = "--" + name.replace("_checkpoint", "").replace("_", "-")
+        first_sentence = metadata["help"].split(". ")[0]
+        parser.add_argument(flag, help=help_text(first_sentence, default), **settings)
+
+
+def add_table_flags(parser: argparse.ArgumentParser, of_model: bool = False) -> None:
+    """Adds the flags for reading labelled tables.
+
+    Args:
+        parser: the parser of the command.
+        of_model: whether a trained model has the values of flags that are not given.
+    """
+    group = parser.add_argument_group("tables", AS_IN_TRAINING if of_model else None)
+    add_option_flags(group, DataOptions, TABLE_FLAGS, show_defaults=not of_model)
+
+
+def add_text_flags(parser: argparse.ArgumentParser, columns: Sequence[str] = (), note: str | None = None) -> None:
+    """Adds the flags for reading a file of texts.
+
+    Flags that are not given are None (`--format`: auto, `--skip-empty`: False); see `resolve_text_flags`.
+
+    Args:
+        parser: the parser of the command.
+        columns: names of the fields in TABLE_FLAGS that name further columns.
+        note: text below the title of the group, which has the defaults; None: the help texts have them.
+    """
+    group = parser.add_argument_group("tables", note)
+    group.add_argument(
+        "--format",
+        dest="input_format",
+        default="auto",
+        choices=("auto", *FORMATS),
+        metavar="FORMAT",
+        help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}; txt: one text per line; auto: by the file's suffix"
+        " (default: %(default)s)",
+    )
+    names = [name for name in TABLE_FLAGS if name in TEXT_FLAGS or name in columns]
+    add_option_flags(group, DataOptions, names, show_defaults=note is None)
+    parser.set_defaults(**{name: None for name in names if name != "skip_empty"}, skip_empty=False)
+
+
+def resolve_text_flags(arguments: argparse.Namespace, model: Path | None) -> None:
+    """Fills in the options in MODEL_DEFAULTS that are not given.
+
+    Args:
+        arguments: the parsed arguments, changed in place.
+        model: folder of the model whose training options are filled in; None: the defaults of DataOptions.
+
+    Raises:
+        ModelFolderError: the folder has no usable record of its training.
+    """
+    from qacg_models.runs.record import read_record
+
+    known = DataOptions() if model is None else read_record(model).data_options
+    for name in MODEL_DEFAULTS:
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, getattr(known, name))
+
+
+def add_set_flag(parser: argparse._ActionsContainer, text: str) -> None:
+    """Adds `--set NAME=VALUE` with a help text; it may be repeated, and the parsed argument is a list of pairs."""
+    parser.add_argument("--set", action="append", default=[], type=_assignment, metavar="NAME=VALUE", help=text)
+
+
+def _assignment(text: str) -> tuple[str, object]:
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
+    try:
+        return name, parse_json(value)
+    except ValueError:
+        return name, value  # a bare word, as in pooler=attention
+
+
+def given_data_options(arguments: argparse.Namespace) -> dict[str, object]:
+    """Returns the fields of DataOptions that flags or `--set` give, by name.
+
+    Raises:
+        InputError: `--set` names another option, or has a value of another type.
+    """
+    from qacg_models.runs.record import checked_options
+
+    names = [field.name for field in fields(DataOptions)]
+    return checked_options(dict(arguments.set), "set", names) | selected_fields(vars(arguments), DataOptions)
 
 
 def add_model_flags(parser: argparse._ActionsContainer) -> None:
     """Adds the flags of a command that runs a trained model: batch size, threads, attention, device and int8."""
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="rows per batch (default: %(default)s)")
     parser.add_argument(
-        "--threads",
-        type=int,
-        metavar="N",
-        help="number of CPU threads; more than 1 is faster for larger models only; 0: torch's default, at most the CPU"
-        " quota of the container (default: as in training)",
+        "--threads", type=int, metavar="N", help="CPU threads; 0: torch's default (default: as in training)"
     )
     parser.add_argument(
         "--attention",
@@ -81,16 +166,10 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
         help="implementation of attention (default: that of training)",
     )
     parser.add_argument(
-        "--device",
-        default="auto",
-        help="device of the model, such as cpu or cuda; auto: a GPU if there is one, otherwise the CPU (default: "
-        "%(default)s)",
+        "--device", default="auto", help="such as cpu or cuda; auto: a GPU if there is one (default: %(default)s)"
     )
     parser.add_argument(
-        "--int8",
-        action="store_true",
-        help="8-bit matrix products, on the CPU only: faster for models of MiniLM's size and larger ones, slower for "
-        "small ones, with slightly different probabilities; requires torchao (the extra int8)",
+        "--int8", action="store_true", help="8-bit matrix products, on the CPU only; requires torchao (the extra int8)"
     )
 
 
@@ -100,8 +179,8 @@ def add_confidence_flag(parser: argparse._ActionsContainer) -> None:
         "--min-confidence",
         type=float,
         metavar="P",
-        help="mark a prediction as uncertain if the probability of its label is below P, such as 0.8; qacg evaluate"
-        " prints coverage and accuracy for several values of P",
+        help="mark predictions with a lower probability as uncertain, such as 0.8; qacg evaluate prints coverage and"
+        " accuracy for several values",
     )
 
 

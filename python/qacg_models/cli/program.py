@@ -1,6 +1,8 @@
 """The command-line program `qacg`: runs a subcommand of `cli/commands/`, and prints user errors as one line."""
 
 import argparse
+import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,20 +21,14 @@ from qacg_models.cli.commands import (
     table,
     train,
 )
-from qacg_models.cli.interruption import (
-    BROKEN_PIPE,
-    INTERRUPTED,
-    TERMINATED,
-    Terminated,
-    interrupt_on_sigterm,
-    resume_hint,
-)
-from qacg_models.cli.libraries import check_dependencies, load_libraries
-from qacg_models.cli.standard_output import discard_output, flush_out
 from qacg_models.data.example import ReadingWarning
 from qacg_models.errors import InputError
-from qacg_models.utils.distributed import is_main
+from qacg_models.utils.distributed import is_main, world_size
 from qacg_models.utils.plain_text import lone_surrogate
+from qacg_models.utils.quiet import load_libraries
+
+# Exit statuses with which a shell reports SIGINT (Ctrl-C), SIGPIPE and SIGTERM.
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 
 COMMANDS = {
     "demo": demo,
@@ -47,6 +43,10 @@ COMMANDS = {
     "export": export,
     "info": info,
 }
+
+
+class Terminated(KeyboardInterrupt):
+    """Raised on SIGTERM; a KeyboardInterrupt, so that commands clean up locks and unfinished files as after Ctrl-C."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,32 +69,54 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
     arguments = _parser().parse_args(given)
     command = COMMANDS[arguments.command]
-    if argv is None:
-        interrupt_on_sigterm()
+    if argv is None and world_size() == 1:  # Python runs no signal handler while a process waits for others
+        signal.signal(signal.SIGTERM, _terminate)
     try:
-        if command is not info:  # info also describes incomplete installations
-            check_dependencies()
         if hasattr(command, "USES_MODELS"):
             load_libraries()
         with _reading_warnings_as_lines():
             status = command.run(arguments)
-        flush_out()
+        sys.stdout.flush()
         return status
     except BrokenPipeError:
-        discard_output()
+        _discard_output()
         return BROKEN_PIPE
     except (InputError, OSError) as error:
-        print(f"qacg {arguments.command}: {_one_line(error)}", file=sys.stderr)
-        discard_output()
-        return 2
+        message, status = _one_line(error), 2
+        _discard_output()
     except UnicodeEncodeError as error:  # of print: files are written in UTF-8
         lacking = f"expected an encoding with {error.object[error.start]!a}, got {error.encoding}"
-        print(f"qacg {arguments.command}: standard output: {lacking}. Set PYTHONIOENCODING=utf-8.", file=sys.stderr)
-        return 2
+        message, status = f"standard output: {lacking}. Set PYTHONIOENCODING=utf-8.", 2
+    except ModuleNotFoundError as error:
+        if (error.name or "qacg_models").startswith("qacg_"):
+            raise
+        message, status = f"{error.name} is not installed. Install it with `pip install qacg-models`.", 2
     except KeyboardInterrupt as interruption:
-        if is_main():
-            print(f"qacg {arguments.command}: interrupted; {resume_hint(command, arguments, given)}", file=sys.stderr)
-        return TERMINATED if isinstance(interruption, Terminated) else INTERRUPTED
+        message, status = f"interrupted{_resume_hint(arguments)}", INTERRUPTED
+        if isinstance(interruption, Terminated):
+            status = TERMINATED
+    if status == 2 or is_main():
+        print(f"qacg {arguments.command}: {message}", file=sys.stderr)
+    return status
+
+
+def _terminate(number: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second SIGTERM ends the process at once
+    raise Terminated
+
+
+def _resume_hint(arguments: argparse.Namespace) -> str:
+    if not hasattr(arguments, "resume") or getattr(arguments, "output", "in the file of --config") is None:
+        return ""
+    return f"; the same command with --resume{' instead of --overwrite' if arguments.overwrite else ''} continues it"
+
+
+def _discard_output() -> None:
+    """Flushes standard output; if that fails, discards the rest, which Python would try to write again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

@@ -6,13 +6,12 @@
 | labels, aspects and contexts of a task | `task.py` |
 | options for reading data | `options.py` |
 | encodings, lines and JSON of text files | `text_files.py` |
-| a file as a DataFrame of texts | `tables.py` |
+| a file as a DataFrame of texts; the texts to predict | `tables.py` |
 | the columns of a user's DataFrame; the text of a cell of any table | `frames.py` |
 | your own tables: names of columns, labelled rows, and the task that follows from them | `columns.py` |
 | readers of published data | `published.py` |
 | the formats, and their detection for a folder or file | `formats.py` |
 | reading a data set, its splits and their overlap | `dataset.py` |
-| texts to predict | `requests.py` |
 | warnings about the data | `data_warnings.py` |
 | sentence splitting and text normalisation | `sentences.py` |
 | model inputs, tables of features, and batches | `tokenization.py`, `collators.py` |

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -39,10 +38,6 @@ class PaddingCollator:
             "token_type_ids": padded_rows([text["token_type_ids"] for text in texts], 0),
             "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
         }
-
-    def describe(self, padding: float) -> str:
-        """Returns a log line with `padding`, the share of padding among the tokens, in [0, 1)."""
-        return f"batches are padded to their longest row: {padding:.0%} of the tokens are padding"
 
 
 class PackingCollator:
@@ -85,10 +80,6 @@ class PackingCollator:
         batch["position_ids"] = torch.arange(int(ends[-1])) - ends[:-1].repeat_interleave(torch.tensor(lengths))
         return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
 
-    def describe(self, padding: float) -> str:
-        """Returns a log line with `padding`, the share of padding that padded batches would have, in [0, 1)."""
-        return f"batches are packed: in padded batches, {padding:.0%} of the tokens would be padding"
-
 
 def _texts_and_values(features: Sequence[dict], share_texts: bool) -> tuple[Sequence[dict], dict[str, torch.Tensor]]:
     """Returns the features that provide the texts of the batch, and the batch's tensors of one value per feature.
@@ -120,31 +111,6 @@ def padded_rows(rows: Sequence[list[int]], fill: int) -> torch.Tensor:
     return torch.tensor([row + [fill] * (length - len(row)) for row in rows], dtype=torch.int64)
 
 
-def slice_batch(batch: dict, start: int, end: int) -> dict:
-    """Returns a part of a padded or packed batch: the features from `start` to `end` (exclusive), and their texts.
-
-    The range must contain at least one feature.
-    """
-    values = {name: batch[name][start:end] for name in ("labels", "context_ids") if name in batch}
-    if "text_ids" in batch:
-        texts, values["text_ids"] = batch["text_ids"][start:end].unique(return_inverse=True)
-    else:
-        texts = torch.arange(start, end)
-    per_token = [
-        name for name in batch if name not in ("labels", "context_ids", "text_ids", "cu_seqlens", "max_seqlen")
-    ]
-    if "cu_seqlens" not in batch:
-        return values | {name: batch[name].index_select(0, texts.to(batch[name].device)) for name in per_token}
-    offsets = batch["cu_seqlens"].tolist()
-    lengths = torch.tensor([offsets[text + 1] - offsets[text] for text in texts.tolist()])
-    sliced = {
-        name: torch.cat([batch[name][offsets[text] : offsets[text + 1]] for text in texts.tolist()])
-        for name in per_token
-    }
-    ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(batch["cu_seqlens"])
-    return values | sliced | {"cu_seqlens": ends, "max_seqlen": int(lengths.max())}
-
-
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
     """Returns the collator for a model: `PackingCollator` if its attention is fused, otherwise `PaddingCollator`.
 
@@ -154,20 +120,6 @@ def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> P
     if model.config._attn_implementation == "fused":
         return PackingCollator(share_texts)
     return PaddingCollator(tokenizer.pad_token_id, share_texts)
-
-
-def padding_share(lengths: Sequence[int], batch_size: int, seed: int) -> float:
-    """Returns the share of padding, in [0, 1), among the tokens of random batches of rows with these lengths.
-
-    Args:
-        lengths: numbers of tokens of the rows, at least one of them positive.
-        batch_size: number of rows in a batch.
-        seed: seed of the order of the rows.
-    """
-    shuffled = [*lengths]
-    random.Random(seed).shuffle(shuffled)
-    batches = [shuffled[start : start + batch_size] for start in range(0, len(shuffled), batch_size)]
-    return 1 - sum(shuffled) / sum(max(batch) * len(batch) for batch in batches)
 
 
 def by_length(lengths: Sequence[int]) -> list[int]:

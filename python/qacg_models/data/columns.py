@@ -37,7 +37,9 @@ DELIMITERS = (",", ";", "\t", "|")
 # A file with both columns is a sheet of `qacg suggest`, whose cells are escaped for spreadsheets.
 SHEET_COLUMNS = {SPLIT_COLUMN, "hint"}
 MOST_LABELS = 20  # maximum number of distinct values of a column that is detected as an aspect
-NOT_WIDE = "name the aspect columns with --aspect-columns, or pass --no-wide for a table with a row for each aspect"
+NOT_WIDE = (
+    "name the aspect columns with --aspect-columns, or set wide=false (--set) for a table with a row for each aspect"
+)
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ def _advice(path: Path, names: list[str], columns: Columns) -> str:
         wide = _listed([flag for flag in missing if flag == "--text-column"] + ["--wide"])
         advice = f"for a table with a column for each aspect, pass {wide}; otherwise {advice}"
     if "--aspect-columns" in missing:
-        advice += "; or, for a table with a row for each aspect, omit --aspect-columns and pass --no-wide"
+        advice += "; or, for a table with a row for each aspect, omit --aspect-columns and set wide=false (--set)"
     if path.suffix.lower() not in (".json", ".jsonl", ".parquet") and not set(columns.required()) & set(names):
         advice = f"the first row must be the header, with the names of the columns; {advice}"
     if path.suffix.lower() == ".xlsx":

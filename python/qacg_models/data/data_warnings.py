@@ -187,7 +187,7 @@ def _few_dev_sentences(split: str, rows: Sequence[Example]) -> DataWarning | Non
     message = (
         f"only {counted(count, 'sentence')}, so checkpoint selection and metrics on {split} depend partly"
         f" on chance; label more sentences, or enlarge {split} to at least {LEAST_DEV_SENTENCES} sentences"
-        " (--dev-fraction, or a separate file)"
+        " (--set dev_fraction=..., or a separate file)"
     )
     return DataWarning("few_dev_sentences", split, message, count)
 

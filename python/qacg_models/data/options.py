@@ -17,14 +17,14 @@ _own = option_group("tables of your own (CSV, JSON, JSONL, Excel, Parquet)")
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Options for reading data. Each field has a help text in its metadata, which `qacg train --help` prints.
+    """Options for reading data. Each field has a help text in its metadata, for `qacg train`.
 
     Raises:
         InputError: a value is invalid, or contradicts another option.
     """
 
     format: str = _data(
-        "auto", "format of the data; auto: detect it from file names and, for .tsv, from the header", metavar="FORMAT"
+        "auto", "format of the data; auto: by file names and, for .tsv, by the header", metavar="FORMAT"
     )
     dev_fraction: float = _data(
         0.1,
@@ -33,40 +33,29 @@ class DataOptions:
     )
     dev_seed: int = _data(0, "seed of the division into training and dev sentences")
 
-    text_column: str = _own("text", "column or key of the sentence", metavar="NAME")
+    text_column: str = _own("text", "column or key of the text", metavar="NAME")
     aspect_column: str = _own("aspect", "column or key of the aspect", metavar="NAME")
     label_column: str = _own("label", "column or key of the label", metavar="NAME")
-    id_column: str | None = _own(
-        None, "column of the sentence's id (default: equal texts share an id)", kind=str, metavar="NAME"
-    )
-    target_column: str | None = _own(
-        None, "column of the target, if a text can be about several targets", kind=str, metavar="NAME"
-    )
-    delimiter: str = _own(
-        AUTO, "delimiter of CSV files; \\t is a tab; auto: detect the delimiter from the header", metavar="CHARACTER"
-    )
+    id_column: str | None = _own(None, "column of the id; without it, equal texts share one", kind=str, metavar="NAME")
+    target_column: str | None = _own(None, "column of the target, if a text has several", kind=str, metavar="NAME")
+    delimiter: str = _own(AUTO, "delimiter of a CSV; \\t is a tab; auto: by the header", metavar="CHARACTER")
     quoting: str = _own(
         AUTO,
-        "quotation marks in CSV and TSV files; auto, minimal: they may enclose a field, but auto raises an error if"
-        " most such fields join lines that look like rows; none: they are ordinary characters",
+        "none: quotation marks are ordinary characters; minimal: they may enclose a field; auto: as minimal, but an"
+        " error if most such fields join rows",
         *QUOTING,
     )
-    encoding: str = _own(
-        UTF_8, "encoding of CSV, TSV, JSON and JSONL, such as cp1252 (Windows), latin-1 or utf-16", metavar="NAME"
-    )
+    encoding: str = _own(UTF_8, "encoding of text files, such as cp1252, latin-1 or utf-16", metavar="NAME")
     wide: bool = _own(
-        False,
-        "the table has a column of labels for each aspect; these are all columns except text, id, target and split",
+        False, "the table has a column of labels for each aspect: all columns except text, id, target and split"
     )
-    aspect_columns: tuple[str, ...] | None = _own(None, "the aspect columns of a wide table; implies --wide", kind=list)
-    skip_empty: bool = _own(
-        False, "leave out and count rows with an empty text, aspect, label, id or target; otherwise they are an error"
-    )
+    aspect_columns: tuple[str, ...] | None = _own(None, "the aspect columns of a wide table; implies wide", kind=list)
+    skip_empty: bool = _own(False, "leave out and count rows with an empty cell, which otherwise are an error")
     aspects: tuple[str, ...] | None = _own(None, "the aspects (default: those of the training split)", kind=list)
     labels: tuple[str, ...] | None = _own(None, "the labels (default: those of the training split)", kind=list)
     absent_label: str | None = _own(
         None,
-        'the label that means "no opinion on this aspect" (default: the label named none, if there is one)',
+        "label that means no opinion on the aspect (default: none, if a label has that name)",
         kind=str,
         metavar="NAME",
     )
@@ -90,8 +79,7 @@ class DataOptions:
             if self.is_wide and value != f"{name.removesuffix('_column')}":
                 raise InputError(
                     f"{name}: expected none for a wide table, which has a column for each aspect, got {value!r}; omit"
-                    f" {name}. For a table with a row for each aspect, pass wide=False (--no-wide) instead, and omit"
-                    " aspect_columns"
+                    f" {name}. For a table with a row for each aspect, set wide=false instead, and omit aspect_columns"
                 )
         object.__setattr__(self, "encoding", self.columns().encoding)
 

@@ -1,1 +1,1 @@
-"""Demos: `qacg demo`, speed on this machine, and a summariser trained on made-up meeting minutes."""
+"""The demo of `qacg demo` and `make run`."""

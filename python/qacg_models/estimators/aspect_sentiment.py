@@ -11,15 +11,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
 from typing_extensions import Self
 
 from qacg_models.data import describe
 from qacg_models.data.dataset import load_frame, load_frames
-from qacg_models.data.frames import check_empty, column, data_frame, index_of, is_frame, is_series, items, texts_of
+from qacg_models.data.frames import column, is_frame, is_series, items, texts_of
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
+from qacg_models.inference.predictor import AspectPrediction, Predictor, as_predictions
 from qacg_models.inference.saving import download, save_trained, upload
+from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.metrics import Metrics
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.progress import hidden_bars
@@ -30,7 +32,7 @@ _FRAME_OPTIONS = tuple(field.name for field in fields(DataOptions) if field.name
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
-class AspectSentiment(AspectPredictor):
+class AspectSentiment:
     """Aspect sentiment of texts: trains on a DataFrame, predicts, evaluates, saves and uploads.
 
     `ask(texts, aspects=...)` returns `AspectPrediction`s; `ask.predict(frame)` returns a DataFrame.
@@ -54,6 +56,29 @@ class AspectSentiment(AspectPredictor):
         >>> ask.labels, [(one.aspect, one.text) for one in ask("the soup was fine", aspects=["food"])]
         (('bad', 'good'), [('food', 'the soup was fine')])
     """
+
+    def __init__(self, trained: TrainedModel):
+        self.predictor = Predictor(trained)
+
+    @property
+    def trained(self) -> TrainedModel:
+        """The model with its tokenizer and records."""
+        return self.predictor.trained
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the labels, in the order of the classes."""
+        return self.predictor.labels
+
+    @property
+    def aspects(self) -> tuple[str, ...]:
+        """Names of the aspects."""
+        return self.predictor.aspects
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the targets; an empty tuple for a model without targets."""
+        return self.predictor.targets
 
     @classmethod
     def fit(
@@ -153,7 +178,25 @@ class AspectSentiment(AspectPredictor):
             raise TypeError(f"folder: expected a path or the name of a repository, got {type(folder).__name__}")
         if not Path(folder).exists() and _HUB_NAME.fullmatch(str(folder)):
             folder = download(str(folder), revision=revision, token=token)
-        return super().from_pretrained(folder, attention=attention, device=device, int8=int8, threads=threads)
+        loaded = Predictor.from_pretrained(folder, attention=attention, device=device, int8=int8, threads=threads)
+        return cls(loaded.trained)
+
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        aspects: Sequence[str] | None = None,
+        targets: Sequence[str] | None = None,
+        batch_size: int = 64,
+        by: str = "text",
+    ) -> list[AspectPrediction] | list[list[AspectPrediction]]:
+        """Predicts a text, or each of several texts; the arguments and errors are those of `predict`.
+
+        Returns:
+            For one text, a list with a prediction for each pair of target and aspect. With by="sentence", the list has
+            all predictions for the first sentence, then all for the next sentence, and so on. For a sequence of texts,
+            a list with one such list for each text.
+        """
+        return self.predict(texts, aspects, targets, batch_size=batch_size, by=by)
 
     def predict(
         self,
@@ -195,86 +238,37 @@ class AspectSentiment(AspectPredictor):
 
         Raises:
             TypeError: an argument has the wrong type, or a cell is no text, number or boolean.
-            InputError: a text, a column or another argument cannot be used, and the message names it; or pandas is not
-                installed.
+            InputError: a text, a column or another argument cannot be used, and the message names it.
         """
-        framed = is_frame(texts)
-        if not framed and not isinstance(texts, str):
-            cells = items("texts", texts, "a pandas DataFrame or Series, a sequence of texts or a text")
-        if not framed and (names := [name for name in (text, aspect, target) if name is not None]):
-            raise InputError(
-                "text, aspect, target: expected no column names for texts without columns, got"
-                f" {', '.join(map(repr, names))}. Omit these arguments."
-            )
-        for argument, name_of_column, given in (("aspect", aspect, aspects), ("target", target, targets)):
-            if name_of_column is not None and given is not None:
+        for argument, name, given in (("aspect", aspect, aspects), ("target", target, targets)):
+            if name is not None and given is not None:
                 raise InputError(f"{argument}, {argument}s: expected one of them, got both. Omit {argument}s.")
-        if isinstance(texts, str):
-            return self(texts, aspects, targets, batch_size, by)
-        column_names = self._column_names(text, aspect, target) if framed else {"text": "text"}
-        if framed:
-            columns = {argument: column(texts, name, argument) for argument, name in column_names.items()}
-        else:
-            columns = {"text": texts_of("texts", cells, index_of(texts, len(cells)))}
-        index = index_of(texts, len(columns["text"]))
-        kept = check_empty({column_names[argument]: values for argument, values in columns.items()}, on_empty, index)
-        questions = self.questions(aspects, targets)
-        found: list[list[AspectPrediction]] = [[] for _ in index]
-        asked = []
-        for row in kept:
-            values = {name: texts_of_name[row] for name, texts_of_name in columns.items()}
-            rows = questions.rows(values["text"], target=values.get("target"), aspect=values.get("aspect"))
-            asked.append(rows)
-        for row, answers in zip(kept, self.predict_texts(asked, batch_size, by)):
-            found[row] = answers
-        if not (framed or is_series(texts)):
-            return found
-        asked_of = dict(zip(kept, map(len, asked)))
-        return self._frame(found, texts, columns, {row: asked_of[row] for row in kept} if by == "sentence" else None)
-
-    def _column_names(self, text: str | None, aspect: str | None, target: str | None) -> dict[str, str]:
-        """Returns the names of the columns to read, by "text", "aspect" and "target"."""
-        text = self.trained.data_options.text_column if text is None else text
-        given = {"text": text, "aspect": aspect, "target": target}
-        if target is not None and not self.trained.task.has_targets:
+        if target is not None and not self.targets:
             raise InputError(f"target: expected none, because this model has no targets, got {target}. Omit it.")
-        return {argument: name for argument, name in given.items() if name is not None}
-
-    def _frame(
-        self,
-        found: list[list[AspectPrediction]],
-        texts: Any,
-        columns: dict[str, list[str]],
-        asked: dict[int, int] | None,
-    ) -> Any:
-        """Returns the predictions as a DataFrame.
-
-        Args:
-            found: the predictions of each text; empty for a skipped text.
-            texts: the user's frame or Series, whose index the predictions have.
-            columns: the user's columns, by "text", "aspect" and "target", for the rows of skipped texts.
-            asked: for predictions by sentence: the number of contexts for which a text is predicted, by position of the
-                text in `texts`; skipped texts have no entry. None for other predictions.
-        """
-        names = ["target"] if self.trained.task.has_targets else []
-        names = [*(["sentence"] if asked is not None else []), *names, "text", "aspect", "label"]
-        result: dict[str, list] = {name: [] for name in [*names, *(f"p({label})" for label in self.labels)]}
-        places: list[int] = []
-        for row, answers in enumerate(found):
-            for number, one in enumerate(answers):
-                sentence = number // asked[row] + 1 if asked is not None else 1
-                values = {"sentence": sentence, "target": one.target, "text": one.text, "aspect": one.aspect}
-                values |= {"label": one.label} | {f"p({name})": share for name, share in one.probabilities.items()}
-                for name, values_of_name in result.items():
-                    values_of_name.append(values[name])
-            if not answers:
-                empty = {name: values_of_name[row] or None for name, values_of_name in columns.items()}
-                for name, values_of_name in result.items():
-                    values_of_name.append(float("nan") if name.startswith("p(") else empty.get(name))
-            places += [row] * max(1, len(answers))
-        frame = data_frame(result, places, texts)
-        # pandas makes float64 columns of empty lists, for which its string methods raise AttributeError.
-        return frame if places else frame.astype({name: "str" for name in names if name != "sentence"})
+        if is_frame(texts):
+            names = {"text": self.trained.data_options.text_column if text is None else text}
+            names |= {"aspect": aspect, "target": target}
+            columns = {argument: column(texts, name, argument) for argument, name in names.items() if name is not None}
+            frame = pd.DataFrame(columns, index=getattr(texts, "index", None), dtype=object)
+        else:
+            expected = "a pandas DataFrame or Series, a sequence of texts or a text"
+            cells = [texts] if isinstance(texts, str) else items("texts", texts, expected)
+            if any(name is not None for name in (text, aspect, target)):
+                raise InputError("text, aspect, target: expected no column names for texts without columns. Omit them.")
+            index = texts.index if is_series(texts) else pd.RangeIndex(len(cells))
+            frame = pd.DataFrame({"text": texts_of("texts", cells, index.tolist())}, index=index, dtype=object)
+        if isinstance(texts, str):
+            on_empty = "raise"
+        found = self.predictor.predict(
+            frame, aspects=aspects, targets=targets, by=by, batch_size=batch_size, on_empty=on_empty
+        )
+        if is_frame(texts) or is_series(texts):
+            return found
+        answers: list[list[AspectPrediction]] = [[] for _ in range(len(frame))]
+        predicted = found.index[found["label"].notna()]
+        for place, answer in zip(predicted, as_predictions(found, self.labels)):
+            answers[place].append(answer)
+        return answers[0] if isinstance(texts, str) else answers
 
     def evaluate(
         self,

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from qacg_models.data import Example
 from qacg_models.data.frames import check_empty, column, index_of, is_frame, items, texts_of
 from qacg_models.errors import InputError
 from qacg_models.estimators.aspect_sentiment import AspectSentiment
@@ -139,13 +139,9 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             InputError: X has rows that are no pairs, a cell is empty, or an aspect was not in the training rows.
         """
         check_is_fitted(self)
-        questions = self.sentiment_.questions()
-        rows: list[Example] = []
-        for text, aspect in zip(*self._pairs(X)):
-            rows += questions.rows(text, aspect=aspect)
-        names = texts_of("classes_", self.classes_)
-        found = [[one.probabilities[name] for name in names] for one in self.sentiment_.predict_rows(rows)]
-        return np.array(found).reshape(len(rows), len(names))
+        texts, aspects = self._pairs(X)
+        found = self.sentiment_.predictor.predict(pd.DataFrame({"text": texts, "aspect": aspects}))
+        return found[[f"p({name})" for name in texts_of("classes_", self.classes_)]].to_numpy()
 
     def _pairs(self, X: Any) -> tuple[list[str], list[str]]:
         """Returns the texts and the aspects of X; raises TypeError or InputError for an unsupported form or cell."""

@@ -2,13 +2,11 @@
 
 | subject | module |
 |---|---|
-| loading a model folder, logits and probabilities | `trained_model.py` |
-| aspect sentiment of texts | `aspect_predictor.py`, `aspect_queries.py` |
+| aspect sentiment of the texts of a DataFrame | `predictor.py`; sentences of long texts: `pieces.py` |
+| a file of predictions, and its lines | `partial_file.py`, `prediction_format.py` |
 | aspect sentiment as a transformers pipeline | `aspect_pipeline.py` |
+| loading a model folder, logits and metrics; int8 | `trained_model.py`, `int8.py` |
 | saving a model folder, and its card | `saving.py`, `trained_card.py` |
-| dividing texts into sentences, and combining predictions of sentences | `pieces.py` |
-| int8 inference | `int8.py` |
-| prediction of many texts, to a file | `bulk_prediction.py`, `prediction_format.py` |
 | question answering | `question_answering.py`, `span_decoding.py` |
 | extractive summaries | `summarization.py` |
 """

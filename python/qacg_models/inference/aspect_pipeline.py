@@ -5,27 +5,21 @@ After the first import of a name from `qacg_models`, `transformers.pipeline("asp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, Pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
-from transformers.pipelines.base import ChunkPipeline
 
 from qacg_models.data import Example
-from qacg_models.data.tokenization import check_text, encode_examples
+from qacg_models.data.tokenization import check_text
 from qacg_models.errors import InputError
-from qacg_models.inference.trained_model import probabilities_of
+from qacg_models.inference.trained_model import predict_logits, probabilities_of
 from qacg_models.models.model_card import ASPECT_SENTIMENT
 
-# Entries of a batch that are arguments of the model. `_forward` copies the other entries to its output, because
-# the pipeline and `postprocess` read them.
-_INPUTS = ("input_ids", "token_type_ids", "attention_mask", "context_ids")
 
-
-class AspectSentimentPipeline(ChunkPipeline):
+class AspectSentimentPipeline(Pipeline):
     """Predicts the sentiment of each aspect of a text.
 
     A call takes a text or a list of texts, and `aspects`: a list of contexts of the model. A context is an aspect, or
@@ -46,9 +40,7 @@ class AspectSentimentPipeline(ChunkPipeline):
         super().__init__(*args, **kwargs)
         config = self.model.config
         declared = (getattr(config, "task_specific_params", None) or {}).get(ASPECT_SENTIMENT, {})
-        contexts = getattr(config, "contexts", None)
-        self.contexts: Sequence[str] | None = contexts or declared.get("contexts")
-        self.by_id = contexts is not None
+        self.contexts: Sequence[str] | None = getattr(config, "contexts", None) or declared.get("contexts")
         self.max_length = min(
             declared.get("max_length", config.max_position_embeddings), config.max_position_embeddings
         )
@@ -60,16 +52,12 @@ class AspectSentimentPipeline(ChunkPipeline):
             raise TypeError(f"{name}: expected only the parameter 'aspects', got an unknown parameter. Omit {name}.")
         return ({} if aspects is None else {"aspects": aspects}), {}, {}
 
-    def preprocess(self, inputs: str, aspects: Sequence[str] | None = None) -> Iterator[dict]:
-        """Yields the model inputs of each pair of the text and a context.
+    def preprocess(self, inputs: str, aspects: Sequence[str] | None = None) -> dict:
+        """Returns a dictionary with the text as an example for each context.
 
         Args:
             inputs: the text.
             aspects: names of contexts of the model; None: all contexts.
-
-        Yields:
-            A dictionary with `aspect` (the context), `is_last`, and tensors for the model: (1, L) tokens and,
-            if the configuration has contexts, a (1,) context id.
 
         Raises:
             TypeError: the text is not a str.
@@ -80,19 +68,7 @@ class AspectSentimentPipeline(ChunkPipeline):
         if not inputs.strip():
             raise InputError("text: expected a sentence, got an empty text")
         check_text("text", inputs)
-        names = self._names(aspects)
-        rows = [Example("", inputs, name, "", name, None, 0) for name in names]
-        features, _ = encode_examples(
-            rows,
-            self.tokenizer,
-            self.contexts if self.by_id else None,
-            self.max_length,
-            getattr(self.model.config, "context_standalone", False),
-        )
-        for place, (name, feature) in enumerate(zip(names, features)):
-            tensors = {key: torch.tensor([value]) for key, value in feature.items()}
-            mask = torch.ones_like(tensors["input_ids"])
-            yield {"aspect": name, "is_last": place == len(names) - 1, **tensors, "attention_mask": mask}
+        return {"rows": [Example("", inputs, name, "", name, None, 0) for name in self._names(aspects)]}
 
     def _names(self, aspects: Sequence[str] | None) -> list[str]:
         if aspects is None:
@@ -110,29 +86,30 @@ class AspectSentimentPipeline(ChunkPipeline):
         return list(aspects)
 
     def _forward(self, model_inputs: dict) -> dict:
-        inputs = {name: value for name, value in model_inputs.items() if name in _INPUTS}
-        others = {name: value for name, value in model_inputs.items() if name not in _INPUTS}
-        return {**others, "logits": self.model(**inputs).logits}
+        """Returns the names of contexts and their logits; for a batch of texts, a list of each."""
+        rows = model_inputs["rows"]
+        texts = rows if isinstance(rows[0], list) else [rows]
+        every = [row for text in texts for row in text]
+        logits = predict_logits(self.model, self.tokenizer, every, self.max_length)
+        parts = np.split(logits, np.cumsum([len(text) for text in texts])[:-1])
+        found = {
+            "names": [[row.context for row in text] for text in texts],
+            "logits": [part.tolist() for part in parts],
+        }
+        return found if texts is rows else {name: values[0] for name, values in found.items()}
 
-    def postprocess(self, model_outputs: list[dict]) -> list[dict]:
+    def postprocess(self, model_outputs: dict) -> list[dict]:
         """Returns, for each context of one text, a dictionary with aspect, label, score and probabilities.
 
         The score is the probability of the label.
         """
-        answers, names = [], self.model.config.id2label
-        for output in model_outputs:
-            logits = output["logits"].double().cpu().numpy().reshape(1, -1)
-            shares = probabilities_of(logits, self.temperatures)[0]
-            best = int(np.argmax(shares))
-            aspect = output["aspect"] if isinstance(output["aspect"], str) else output["aspect"][0]
-            answers.append(
-                {
-                    "aspect": aspect,
-                    "label": names[best],
-                    "score": float(shares[best]),
-                    "probabilities": {names[index]: float(share) for index, share in enumerate(shares)},
-                }
-            )
+        labels, answers = self.model.config.id2label, []
+        found = probabilities_of(np.array(model_outputs["logits"]), self.temperatures)
+        for name, shares in zip(model_outputs["names"], found):
+            probabilities = {labels[index]: float(share) for index, share in enumerate(shares)}
+            label = labels[int(shares.argmax())]
+            score = probabilities[label]
+            answers.append({"aspect": name, "label": label, "score": score, "probabilities": probabilities})
         return answers
 
 

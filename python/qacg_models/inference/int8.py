@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.modules.context_fold import fold_context, has_context_layers
+from qacg_models.modules.context import fold_context, has_context_layers
 from qacg_models.utils.quiet import quiet
 
 # The oldest tested release. On the CPU, some older releases compute int8 products as int32 products, which is slow.

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from qacg_models.configs.field_checks import check_count, check_is_integer
 from qacg_models.data.collators import padded_rows
 from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.span_decoding import allowed_tokens, best_spans
 from qacg_models.models.encoder_head import position_limit
+from qacg_models.utils.field_checks import check_count, check_is_integer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

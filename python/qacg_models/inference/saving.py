@@ -8,8 +8,7 @@ from qacg_models.inference.trained_card import write_card
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.models.model_card import ASPECT_SENTIMENT
 from qacg_models.runs.calibration import UNCALIBRATED, write_calibration
-from qacg_models.runs.record import RECORD_NAME, write_record
-from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.runs.record import RECORD_NAME, RUN_NAME, write_record, write_run_file
 from qacg_models.utils.atomic_files import atomic_folder, explain_write_errors
 from qacg_models.utils.quiet import hidden_library_bars
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from qacg_models.configs.field_checks import check_is_integer
 from qacg_models.data.collators import padded_rows
 from qacg_models.data.sentences import split_sentences
 from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.models.bertsum import NO_SENTENCE, BertSumForExtractiveSummarization
+from qacg_models.utils.field_checks import check_is_integer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.metrics.class_scores import class_scores
+from qacg_models.metrics.metrics import class_scores
 from qacg_models.models.model_card import ASPECT_SENTIMENT, CARD_NAME
 from qacg_models.runs.calibration import VALIDITY
 from qacg_models.utils.atomic_files import atomic_write

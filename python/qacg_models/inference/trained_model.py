@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qacg_models.configs.field_checks import check_count, check_integer
 from qacg_models.data import DataOptions, Example
 from qacg_models.data.collators import batch_maker, by_length
 from qacg_models.data.example import blocks
@@ -26,12 +25,13 @@ from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, load_tokenizer
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilities
-from qacg_models.metrics.class_scores import confusion_matrix
+from qacg_models.metrics.metrics import confusion_matrix
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.calibration import CALIBRATION_NAME, UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record
 from qacg_models.utils.devices import cpu_threads, is_out_of_memory
-from qacg_models.utils.progress import progress_bar
+from qacg_models.utils.field_checks import check_count, check_integer
+from qacg_models.utils.progress import hidden_bars, progress_bar
 from qacg_models.utils.quiet import hidden_library_bars
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def predict_logits(
     max_length: int,
     batch_size: int = 64,
     make_batch: Callable[[Sequence[dict]], dict] | None = None,
-    seen: Callable[[int], None] | None = None,
+    progress: Callable[[float], object] | None = None,
 ) -> np.ndarray:
     """Returns (N, classes) float64 logits, in the order of `rows`; batches consist of rows with similar lengths.
 
@@ -286,8 +286,8 @@ def predict_logits(
         max_length: maximum number of tokens in an input.
         batch_size: maximum number of rows in a batch; halved when memory runs out.
         make_batch: collates features into model inputs; None: as in training (`batch_maker`).
-        seen: called after every batch with the number of rows in it; None: a progress bar is shown for more than 8,192
-            rows (SORTED_TOGETHER).
+        progress: called after every batch with the share of rows that are done, in (0, 1]; None: a progress bar is
+            shown for more than 8,192 rows (SORTED_TOGETHER).
 
     Raises:
         TypeError: `batch_size` is not an integer.
@@ -299,9 +299,13 @@ def predict_logits(
     check_count("batch_size", batch_size)
     make_batch = make_batch or batch_maker(model, tokenizer)
     logits = np.empty((len(rows), model.config.num_labels))
-    bar = progress_bar(len(rows), "evaluating", "row") if seen is None and len(rows) > SORTED_TOGETHER else None
-    done: Callable[[int], object] = seen or (bar.update if bar else lambda count: None)
-    with torch.inference_mode(), _evaluating(model), closing(bar) if bar else nullcontext():
+    shows_bar = progress is None and len(rows) > SORTED_TOGETHER
+    with (
+        nullcontext() if shows_bar else hidden_bars(),
+        closing(progress_bar(len(rows), "evaluating", "row")) as bar,
+        torch.inference_mode(),
+        _evaluating(model),
+    ):
         for first, block in zip(range(0, len(rows), SORTED_TOGETHER), blocks(rows, SORTED_TOGETHER)):
             features = _features(model, tokenizer, block, max_length)
             order = by_length([len(feature["input_ids"]) for feature in features])
@@ -312,7 +316,9 @@ def predict_logits(
                 if found is not None:
                     logits[first + np.array(chosen)] = found
                     start += len(chosen)
-                    done(len(chosen))
+                    bar.update(len(chosen))
+                    if progress is not None:
+                        progress((first + start) / len(rows))
                 elif len(chosen) > 1:
                     batch_size = len(chosen) // 2
                     logger.warning(

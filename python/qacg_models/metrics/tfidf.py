@@ -17,7 +17,7 @@ import numpy as np
 
 from qacg_models.data.example import Example, counts, text_fraction
 from qacg_models.data.task import Task
-from qacg_models.metrics.task_metrics import judge
+from qacg_models.metrics.metrics import judge
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -243,14 +243,11 @@ def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
     return best, None if math.isnan(scores[best]) else scores[best]
 
 
-def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
-    """Returns (N,) numbers of folds from 0 to `folds` - 1, in the order of `rows`.
+def fold_numbers(rows: Sequence[Example]) -> np.ndarray:
+    """Returns (N,) numbers of folds from 0 to FOLDS - 1, in the order of `rows`.
 
     All rows of a sentence are in the same fold, and sentences with rare labels are distributed evenly over the folds.
-
-    Args:
-        rows: labelled rows.
-        folds: number of folds; with fewer distinct sentences, there are as many folds as sentences.
+    With fewer distinct sentences than FOLDS, there are as many folds as sentences.
     """
     frequency = counts(rows, "label")
     rarest: dict[str, tuple[int, int | None]] = {}  # by sentence: the row count of its rarest label, and that label
@@ -258,7 +255,7 @@ def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
         found = frequency[row.label], row.label
         rarest[row.sentence] = min(rarest.get(row.sentence, found), found)
     dealt = sorted(rarest, key=lambda text: (rarest[text], text_fraction(text)))
-    numbers = {text: place % folds for place, text in enumerate(dealt)}
+    numbers = {text: place % FOLDS for place, text in enumerate(dealt)}
     return np.array([numbers[row.sentence] for row in rows])
 
 

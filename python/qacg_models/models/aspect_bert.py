@@ -6,14 +6,38 @@ per text for all its contexts. docs/explanation/many-aspects.md compares the mod
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from qacg_models.configs.aspect_bert import AspectBertConfig
-from qacg_models.models.context_bert import ContextBertForSequenceClassification, ContextBertModel
-from qacg_models.modules.context_encoder import AspectBertEncoder
-from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
+from qacg_models.models.context_bert import (
+    ContextBertForSequenceClassification,
+    ContextBertModel,
+    ContextFromLayerConfig,
+)
+from qacg_models.modules.attention import IMPLEMENTATIONS
+from qacg_models.modules.encoder import AspectBertEncoder
+
+
+class AspectBertConfig(ContextFromLayerConfig):
+    """Configuration of Aspect-BERT: sizes, contexts, and the layer to whose input the context embedding is added.
+
+    Args:
+        **kwargs: fields of `ContextFromLayerConfig`, `ContextConfig` and `EncoderConfig`.
+
+    Raises:
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
+
+    Example:
+        >>> AspectBertConfig(contexts=["price", "service"], num_labels=3, context_from_layer=11).context_id("service")
+        1
+    """
+
+    model_type = "aspect_bert"
+
+    def __init__(self, **kwargs: Any):  # documented and checked in the base classes
+        super().__init__(**kwargs)
 
 
 @dataclass

@@ -11,7 +11,7 @@ Differences from transformers' BERT:
 - the attention output of a query that sees no key is 0.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from transformers.modeling_outputs import (
@@ -21,14 +21,51 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
-from qacg_models.configs.bert import PlainBertConfig
+from qacg_kernels.call.validation import check_choice, check_flag
+from qacg_models.models.config import EncoderConfig
 from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
-from qacg_models.modules.bert_encoder import BertEncoder
-from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings
-from qacg_models.modules.encoder_batch import read_batch
-from qacg_models.modules.input_checks import checked_head_mask
+from qacg_models.modules.attention import IMPLEMENTATIONS
+from qacg_models.modules.batch import checked_head_mask, read_batch
+from qacg_models.modules.embeddings import POOLERS, BertEmbeddings
+from qacg_models.modules.encoder import BertEncoder
 from qacg_models.modules.losses import has_answers, span_loss
-from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
+
+OUTSIDE_POSITIONS = ("ignore", "clamp")
+
+
+class PlainBertConfig(EncoderConfig):
+    """Configuration of BERT with plain softmax attention.
+
+    The class is not called BertConfig, because transformers registers its own class under that name. This class reads
+    configuration files of transformers' BERT too.
+
+    Args:
+        outside_positions: what the loss of question answering does with answer positions outside the sequence, "ignore"
+            or "clamp"; see `span_loss`.
+        answer_pooler: whether `BertForQuestionAnswering` has the pooler of published checkpoints, which is loaded and
+            saved, but neither run nor trained.
+        **kwargs: fields of `EncoderConfig`.
+
+    Raises:
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
+
+    Example:
+        >>> PlainBertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, num_labels=3).num_labels
+        3
+    """
+
+    model_type = "plain_bert"
+
+    def __init__(self, *, outside_positions: str = "ignore", answer_pooler: bool = False, **kwargs: Any):
+        self.outside_positions = outside_positions
+        self.answer_pooler = answer_pooler
+        super().__init__(**kwargs)
+
+    def check(self) -> None:
+        """Raises TypeError or ValueError for the first invalid field."""
+        super().check()
+        check_choice("outside_positions", self.outside_positions, OUTSIDE_POSITIONS)
+        check_flag("answer_pooler", self.answer_pooler)
 
 
 class BertPreTrainedModel(EncoderPreTrainedModel):

@@ -5,23 +5,79 @@ these states scores each sentence in the context of the other sentences.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
+from qacg_kernels.call.validation import check_choice
 from qacg_kernels.utils.torch_internals import values_readable
-from qacg_models.checkpoints.head_names import BERTSUM_ALIASES
-from qacg_models.configs.bertsum import BertSumConfig
-from qacg_models.models.encoder_head import EncoderHeadModel
+from qacg_models.checkpoints.names import BERTSUM_ALIASES
+from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.models.pretrained import as_dict
-from qacg_models.modules.bertsum_layers import PositionalEncoding, TransformerInterEncoder
+from qacg_models.modules.bertsum import BLIND_QUERIES, IMPLEMENTATIONS, PositionalEncoding, TransformerInterEncoder
 from qacg_models.modules.losses import IGNORED
-from qacg_models.modules.multi_headed_attention import IMPLEMENTATIONS
+from qacg_models.utils.field_checks import check_probability, check_size
 
 NO_SENTENCE = -1  # padding in sentence_positions
+
+
+class BertSumConfig(EncoderHeadConfig):
+    """Configuration of BertSum, which scores the sentences of a document, with the published names of its options.
+
+    Args:
+        encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT.
+        inter_layers: number of transformer layers over sentences; 0: only positions, LayerNorm and a linear classifier.
+        heads: number of attention heads in the layers over sentences, a divisor of the encoder's hidden_size.
+        ff_size: width of the hidden layer of the feed-forward blocks in the layers over sentences.
+        dropout: dropout probability in the layers over sentences.
+        blind_queries: output for a query whose keys are all masked, "zeros" or "average"; see `MultiHeadedAttention`.
+            Only documents without sentences have such queries, and the scores of these documents are always 0.
+        **kwargs: fields of every transformers configuration.
+
+    Raises:
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
+
+    Example:
+        >>> BertSumConfig(inter_layers=1).encoder.model_type
+        'bert'
+    """
+
+    model_type = "bertsum"
+
+    def __init__(
+        self,
+        *,
+        encoder: PreTrainedConfig | dict | None = None,
+        inter_layers: int = 2,
+        heads: int = 8,
+        ff_size: int = 2048,
+        dropout: float = 0.1,
+        blind_queries: str = "zeros",
+        **kwargs: Any,
+    ):
+        self.inter_layers = inter_layers
+        self.heads = heads
+        self.ff_size = ff_size
+        self.dropout = dropout
+        self.blind_queries = blind_queries
+        super().__init__(encoder=encoder, **kwargs)
+
+    def check(self) -> None:
+        """Raises TypeError or ValueError for the first invalid field."""
+        super().check()
+        check_size("inter_layers", self.inter_layers, at_least=0)
+        check_size("heads", self.heads)
+        check_size("ff_size", self.ff_size)
+        check_probability("dropout", self.dropout)
+        check_choice("blind_queries", self.blind_queries, BLIND_QUERIES)
+        if self.encoder.hidden_size % self.heads:
+            raise ValueError(
+                f"heads: expected a divisor of the encoder's hidden_size = {self.encoder.hidden_size}, got {self.heads}"
+            )
 
 
 @dataclass

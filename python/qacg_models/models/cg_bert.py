@@ -2,18 +2,71 @@
 
 The queries of the self-attention are (1 - gate) Q + gate Qc, and the keys are (1 - gate) K + gate Kc. Qc and Kc are
 projections of the context. Queries and keys have separate gates, one per token and head
-(`modules/context_mixing_attention.py`).
+(`modules/attention.py`).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from qacg_models.configs.cg_bert import CGBertConfig
-from qacg_models.models.context_bert import ContextBertForSequenceClassification, ContextBertModel
-from qacg_models.modules.context_mixing_attention import ContextMixingSelfAttention
-from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
+from qacg_kernels.call.validation import check_choice
+from qacg_models.models.context_bert import (
+    ContextBertForSequenceClassification,
+    ContextBertModel,
+    GatedContextConfig,
+)
+from qacg_models.modules.attention import IMPLEMENTATIONS, ContextMixingSelfAttention
+
+GATE_ACTIVATIONS = ("sigmoid", "tanh")
+
+
+class CGBertConfig(GatedContextConfig):
+    """Configuration of CG-BERT: sizes, and variants of the context projection and the gates.
+
+    The published code has `context_projection="head", lambda_bias=False`, which are the defaults.
+
+    Args:
+        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
+            of each head by one shared matrix (head size x head size).
+        lambda_bias: whether the linear layers that compute the gates have biases.
+        gate_activation: "sigmoid" (the published code) or "tanh" (the paper).
+        **kwargs: other fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. The published name
+            `A_prob_dropout_prob` is read as attention_probs_dropout_prob.
+
+    Raises:
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
+
+    Example:
+        >>> CGBertConfig(contexts=["price", "service"], num_labels=3).context_id("service")
+        1
+    """
+
+    model_type = "cg_bert"
+
+    def __init__(
+        self,
+        *,
+        context_projection: str = "head",
+        lambda_bias: bool = False,
+        gate_activation: str = "sigmoid",
+        **kwargs: Any,
+    ):
+        self.gate_activation = gate_activation
+        if "A_prob_dropout_prob" in kwargs:
+            other = kwargs.pop("A_prob_dropout_prob")
+            if kwargs.setdefault("attention_probs_dropout_prob", other) != other:
+                raise ValueError(
+                    f"A_prob_dropout_prob: expected {kwargs['attention_probs_dropout_prob']}, the value of "
+                    f"attention_probs_dropout_prob, got {other}. The two names are of the same field. Omit one of them."
+                )
+        super().__init__(context_projection=context_projection, lambda_bias=lambda_bias, **kwargs)
+
+    def check(self) -> None:
+        """Raises TypeError or ValueError for the first invalid field."""
+        super().check()
+        check_choice("gate_activation", self.gate_activation, GATE_ACTIVATIONS)
 
 
 @dataclass

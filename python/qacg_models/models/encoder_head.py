@@ -1,19 +1,108 @@
-"""Base class of models with a head over any encoder."""
+"""Base classes of models with a head over any encoder, and of their configurations."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-from typing import Any
+from typing import Any, ClassVar
 
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from qacg_models.checkpoints.head_loading import HeadCheckpointLoading
-from qacg_models.configs.encoder_head import EncoderHeadConfig
+from qacg_models.checkpoints.loading import HeadCheckpointLoading
+from qacg_models.models.config import CheckedConfig, check_dtypes
 from qacg_models.models.model_card import CardWriting
-from qacg_models.modules.input_checks import check_embeds, check_ids, key_mask
+from qacg_models.modules.batch import check_embeds, check_ids, check_position_ids, key_mask
+from qacg_models.utils.field_checks import MOST, check_size
+
+
+class EncoderHeadConfig(CheckedConfig):
+    """Configuration of a head over a text encoder.
+
+    Args:
+        encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT. Encoders with
+            contexts and encoder-decoders are not supported. A copy is stored, so a saved model is complete.
+        **kwargs: fields of every transformers configuration.
+
+    Raises:
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
+    """
+
+    sub_configs: ClassVar = {"encoder": AutoConfig}
+
+    def __init__(self, *, encoder: PreTrainedConfig | dict | None = None, **kwargs: Any):
+        kind = kwargs.pop("model_type", self.model_type)
+        if kind != self.model_type:
+            raise ValueError(
+                f"model_type: expected {self.model_type!r}, got {kind!r}. Pass the configuration of an encoder as the "
+                "field encoder."
+            )
+        self.encoder = _encoder_config(encoder)
+        chosen = self.encoder._attn_implementation
+        if chosen is not None:
+            # Without this entry, transformers would reset the attention implementation of the encoder.
+            kwargs.setdefault("attn_implementation", {"encoder": chosen})
+        super().__init__(**kwargs)
+        self.check()
+
+    def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
+        """Returns the configuration of the encoder; transformers calls this to read sizes such as hidden_size."""
+        return self.encoder
+
+    def check(self) -> None:
+        """Raises TypeError or ValueError for the first invalid field."""
+        for field in ("hidden_size", "vocab_size"):
+            if not isinstance(getattr(self.encoder, field, None), int):
+                raise ValueError(
+                    f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__} "
+                    f"without {field}"
+                )
+        if hasattr(self.encoder, "contexts"):
+            raise ValueError(
+                f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__}, whose "
+                "model requires context_ids"
+            )
+        # Configurations of transformers do not check sizes. The number of labels in `encoder` is not used.
+        for field in MOST.keys() - {"num_labels", "contexts"}:
+            value = getattr(self.encoder, field, None)
+            if isinstance(value, int):
+                # Encoders without token types have type_vocab_size = 0.
+                check_size(field, value, at_least=int(field != "type_vocab_size"), path="encoder.")
+        if getattr(self.encoder, "is_encoder_decoder", False):
+            raise ValueError(
+                f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__} "
+                "with a decoder"
+            )
+        super().check()
+
+
+def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig:
+    if encoder is None:
+        return AutoConfig.for_model("bert")
+    if isinstance(encoder, PreTrainedConfig):
+        return copy.deepcopy(encoder)
+    if not isinstance(encoder, dict):
+        raise TypeError(f"encoder: expected a configuration or a dict of its fields, got {type(encoder).__name__}")
+    fields = dict(encoder)
+    kind = fields.pop("model_type", None)
+    if not isinstance(kind, str | None):
+        raise TypeError(f"encoder.model_type: expected a string, such as 'bert', got {kind!r}")
+    if kind is None:
+        raise ValueError("encoder: expected fields with model_type, such as 'bert', got none")
+    check_dtypes(fields, path="encoder.")
+    try:
+        return AutoConfig.for_model(kind, **fields)
+    except StrictDataclassError as error:  # neither a TypeError nor a ValueError
+        raise ValueError(f"encoder: {' '.join(str(error).split())}") from None
+    except ValueError as error:
+        if "model identifier" not in str(error):
+            raise
+        raise ValueError(
+            f"encoder.model_type: expected a type that transformers' AutoConfig has, got {kind!r}. "
+            "Import the module that registers it."
+        ) from None
 
 
 class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
@@ -149,9 +238,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
                 "Shorten the sequences."
             )
         if position_ids is not None and config.max_position_embeddings is not None:
-            one_for_all = isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
-            rows, limit = (1 if one_for_all else shape[0], shape[1]), config.max_position_embeddings
-            check_ids("position_ids", position_ids, rows, limit, "max_position_embeddings")
+            check_position_ids(position_ids, shape, config.max_position_embeddings)
         visible = key_mask(attention_mask, (shape[0], shape[1]))
         if output_attentions is None:
             output_attentions = self.config.output_attentions

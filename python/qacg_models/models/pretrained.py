@@ -8,13 +8,13 @@ from transformers import PreTrainedModel, initialization as init
 from transformers.utils import ModelOutput
 
 from qacg_kernels.attention_layers import GATE_STD, GateLayer
-from qacg_models.checkpoints.loading import CheckpointLoading
+from qacg_models.checkpoints.loading import EncoderCheckpointLoading
 from qacg_models.models.model_card import CardWriting
-from qacg_models.modules.bert_layers import Dropout
+from qacg_models.modules.embeddings import Dropout
 from qacg_models.modules.losses import classification_loss
 
 
-class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
+class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedModel):
     """Base of every encoder: attention implementations, initial weights and word embeddings.
 
     `attn_implementation` is one of `implementations`. The default is the first of them, or "eager" if

@@ -116,64 +116,24 @@ class Packing(NamedTuple):
         return self.sequences * self.max_seqlen + self.places
 
 
-class SharedTexts(NamedTuple):
-    """The text of each of N questions, where several questions may share a text.
-
-    A question is a text with one context.
-
-    Attributes:
-        text_ids: (N,) int64, the index of the text of each question.
-        rows: int64, the indices that `gathered` selects from the values of the texts. In a padded batch they are
-            text_ids. In a packed batch they are (T,): for each token of the questions, its index among the tokens of
-            the texts.
-        packing: the packing of the texts; None for a padded batch.
-    """
-
-    text_ids: Tensor
-    rows: Tensor
-    packing: Packing | None
-
-    def gathered(self, x: Tensor) -> Tensor:
-        """Returns the values of the questions from x, the values of the texts.
-
-        Both are (sequences, L, ...), or packed (tokens, ...).
-        """
-        return x.index_select(0, self.rows)
-
-
-def first_tokens(x: Tensor, packing: Packing, texts: SharedTexts | None) -> Tensor:
-    """Returns the first token of each of N questions, (N, ...).
+def per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
+    """Expands one value per sequence to its tokens.
 
     Args:
-        x: packed values of the texts, (T, ...). The result is 0 for a text without tokens.
-        packing: the packing of the questions.
-        texts: the text of each question; None: every question has a text of its own.
-
-    Example:
-        >>> first_tokens(torch.arange(5), packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5)), None).tolist()
-        [0, 2]
-    """
-    return packing.first(x) if texts is None else texts.packing.first(x).index_select(0, texts.text_ids)
-
-
-def per_token(per_question: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
-    """Expands one value per question to the question's tokens.
-
-    Args:
-        per_question: (N, ...).
-        like: a tensor that has the dtype of the result. Under autocast, per_question may have another dtype.
-        layout: the packing of the questions; any other value for a padded batch.
+        per_sequence: (B, ...).
+        like: a tensor that has the dtype of the result. Under autocast, per_sequence may have another dtype.
+        layout: the packing; any other value for a padded batch.
 
     Returns:
-        Packed (T, ...); for a padded batch (N, 1, ...), which broadcasts over the tokens.
+        Packed (T, ...); for a padded batch (B, 1, ...), which broadcasts over the tokens.
 
     Example:
         >>> packing = packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5))
         >>> per_token(torch.tensor([7, 8]), torch.zeros(5), packing).tolist()
         [7.0, 7.0, 8.0, 8.0, 8.0]
     """
-    per_question = per_question.to(like.dtype)
-    return layout.per_token(per_question) if isinstance(layout, Packing) else per_question.unsqueeze(1)
+    per_sequence = per_sequence.to(like.dtype)
+    return layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
 
 
 def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Packing:

@@ -9,8 +9,8 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.metrics import titles_of
 from qacg_models.models.auto import BACKBONES
-from qacg_models.reporting.result_tables import MAJORITY, TFIDF
-from qacg_models.runs.record import TrainingRecord, has_selection
+from qacg_models.reporting.tables import MAJORITY, TFIDF
+from qacg_models.runs.record import TrainingRecord
 from qacg_models.utils.cells import counted, markdown_table, mean_and_deviation
 from qacg_models.utils.plain_text import parse_json, read_text
 
@@ -33,7 +33,7 @@ def row_of(record: TrainingRecord) -> dict:
     plain = record.to_json()
     options = plain["options"]
     begun, paths = options["from_checkpoint"], ("from_checkpoint", "tokenizer", "tensorboard")
-    kept = ("metrics", "tfidf", "majority", "selected", "collapsed_steps", "overlap", "padding", "steps", "evaluations")
+    kept = ("metrics", "tfidf", "majority", "selected", "overlap", "steps", "evaluations")
     return {
         "task": record.task.name,
         "backbone": BACKBONES[record.options.model].title,
@@ -201,11 +201,7 @@ def _source(rows: Sequence[dict]) -> str:
 
 def _selection(rows: Sequence[dict]) -> str:
     """Returns sentences about the splits that selected checkpoints, and about runs without selection."""
-    selected = [
-        row
-        for row in rows
-        if has_selection(row["options"], row["selected"]["step"], row.get("steps"), row.get("evaluations"))
-    ]
+    selected = [row for row in rows if row.get("evaluations") != 1]  # old records lack the number
     if not selected:
         return "Weights of the last step, without checkpoint selection."
     splits = list(dict.fromkeys(row["selected"]["split"] for row in selected))

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from qacg_models.errors import InputError
-from qacg_models.metrics.temperature import LEAST, MOST
+from qacg_models.metrics.calibration import LEAST, MOST
 from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.cells import counted
 from qacg_models.utils.json_fields import convert_json, read_model_file
@@ -134,14 +134,9 @@ def read_calibration(folder: Path) -> Calibration:
         ModelFolderError: the file cannot be read, or is no calibration; the message names the file and the field.
     """
     path = folder / CALIBRATION_NAME
-    return read_model_file(path, _from_json) if path.is_file() else UNCALIBRATED
-
-
-def _from_json(content: object) -> Calibration:
-    if not isinstance(content, dict) or content.get("format") != CALIBRATION_FORMAT:
-        found = content.get("format") if isinstance(content, dict) else None
-        raise InputError(f"format: expected {CALIBRATION_FORMAT}, got {found!r}. Train the model again.")
-    return convert_json(Calibration, {name: value for name, value in content.items() if name != "format"})
+    if not path.is_file():
+        return UNCALIBRATED
+    return read_model_file(path, CALIBRATION_FORMAT, lambda content: convert_json(Calibration, content))
 
 
 def write_calibration(folder: Path, calibration: Calibration) -> None:

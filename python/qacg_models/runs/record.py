@@ -1,27 +1,35 @@
-"""The record of a training, `training.json` in a model folder: options, data, metrics."""
+"""Files of a model folder that describe its training.
+
+| file | content |
+|---|---|
+| `training.json` | the record of the training: options, data, metrics |
+| `run.yaml` | all options of the run, which `--config` reads |
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
-from qacg_models.configs.limits import MOST, limit
 from qacg_models.data.data_warnings import DataWarning
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.metrics import METRIC_CLASSES, Metrics
-from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.options import REMOVED, TrainingOptions, describe_default
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.field_checks import MOST, limit
 from qacg_models.utils.json_fields import convert_json, read_model_file
+from qacg_models.utils.option_fields import format_value
+from qacg_models.utils.plain_text import lone_surrogate, read_text
 
 RECORD_NAME = "training.json"
 RECORD_FORMAT = 1
-
-
+RUN_NAME = "run.yaml"
+_REMOVED_FIELDS = ("collapsed_steps", "padding", "parts")  # which records of earlier versions have
 # Why a training ended: all steps were taken, the selection metric stopped improving, or the time limit was reached.
 ENDS = ("steps", "patience", "minutes")
 
@@ -62,20 +70,15 @@ class TrainingRecord:
         options: options of training, from `resolve_options`.
         data_options: options with which the data was read.
         selected: the checkpoint whose weights the model has.
-        collapsed_steps: training steps after which an evaluation found the same predicted label for every row.
         label_shares: share of each label among the rows of the training split.
         overlap: for each pair of splits, their names and the number of sentences that both have.
         data: number of rows and digest of each split.
         warnings: warnings about the data, from `training_warnings`.
-        padding: share of padding among the tokens of random batches, each padded to its longest row; in [0, 1).
         steps: number of optimizer steps.
-        evaluations: number of evaluations that could select the checkpoint, those before a resumed run's kill included;
-            None in old records.
+        evaluations: number of evaluations that could select the checkpoint, those before a resumed run's kill included.
         seconds: duration of training, evaluations included.
         loss: pairs of a step and the training loss, averaged over the steps since the previous pair.
         ended: why training ended, one of ENDS.
-        parts: number of micro-batches into which each batch was split at the end of training; above 1 if a batch did
-            not fit into memory.
         versions, machine, commit: software and hardware of the training; `commit` is None for an installed package.
         written: time in UTC at which the record was created, in ISO 8601.
         metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority
@@ -93,18 +96,15 @@ class TrainingRecord:
     options: TrainingOptions
     data_options: DataOptions
     selected: Selection
-    collapsed_steps: tuple[int, ...]
     label_shares: tuple[float, ...]
     overlap: tuple[tuple[str, str, int], ...]
     data: dict[str, SplitFile]
     warnings: tuple[DataWarning, ...]
-    padding: float
     steps: int
-    evaluations: int | None
+    evaluations: int
     seconds: float
     loss: tuple[tuple[int, float], ...]
     ended: str
-    parts: int
     versions: dict[str, str]
     machine: dict[str, object]
     commit: str | None
@@ -148,7 +148,7 @@ class TrainingRecord:
     @property
     def has_selection(self) -> bool:
         """Whether evaluations selected the checkpoint; False if only the last step was evaluated."""
-        return has_selection(vars(self.options), self.selected.step, self.steps, self.evaluations)
+        return self.evaluations > 1
 
     def to_json(self) -> dict:
         """Returns the record as values that JSON supports."""
@@ -158,49 +158,23 @@ class TrainingRecord:
         return plain
 
     @classmethod
-    def from_json(cls, content: object) -> TrainingRecord:
-        """Returns the record whose `to_json` returned `content`.
+    def from_json(cls, content: dict) -> TrainingRecord:
+        """Returns the record whose `to_json` returned `content`, without options and fields of earlier versions.
 
         Raises:
             InputError: a field is missing, unknown, of another type or out of its limits; the message names the field.
         """
-        if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
-            found = content.get("format") if isinstance(content, dict) else None
-            raise InputError(f"format: expected {RECORD_FORMAT}, got {found!r}. Train the model again.")
-        given = {"evaluations": None} | {name: value for name, value in content.items() if name != "format"}
-        if isinstance(given.get("data_options"), dict):  # old records have no `quoting`
-            given["data_options"] = {"quoting": DataOptions.quoting} | given["data_options"]
+        given = {name: value for name, value in content.items() if name not in ("format", *_REMOVED_FIELDS)}
+        if isinstance(given.get("options"), dict):
+            given["options"] = {name: value for name, value in given["options"].items() if name not in REMOVED}
         if "task" not in given:
             raise InputError("lacks the field task")
-        task = convert_json(Task, given["task"], "task")
-        if isinstance(contexts := given.get("contexts"), list) and all(isinstance(name, str) for name in contexts):
-            # An earlier version stored the names of contexts: for each target, one for every aspect.
-            first = task.context("", task.aspects[0])
-            given["targets"] = [name.removesuffix(first) for name in given.pop("contexts")[:: len(task.aspects)]]
-
-        def metrics_of_task(value: object, path: str) -> Metrics:
-            return METRIC_CLASSES[task.metrics].from_json(value, path)
-
-        return convert_json(cls, given, "", {Metrics: metrics_of_task})
-
-
-def has_selection(options: Mapping[str, Any], selected: int, steps: int | None, evaluations: int | None = None) -> bool:
-    """Returns whether evaluations selected the checkpoint; False if only the last step was evaluated.
-
-    Args:
-        options: the options of training, by name.
-        selected: step of the checkpoint.
-        steps: number of steps of the training; None if it is unknown.
-        evaluations: number of evaluations; None if it is unknown: then the options decide.
-    """
-    if evaluations is not None:
-        return evaluations > 1
-    if steps is None or selected < steps:
-        return True
-    if options.get("eval_every"):
-        return steps > options["eval_every"]
-    # Evaluations are once per epoch. The number of steps of an epoch is not known here.
-    return options.get("epochs") != 1 or options.get("max_steps") is not None
+        given["task"] = task = convert_json(Task, given["task"], "task")
+        read = METRIC_CLASSES[task.metrics].from_json
+        for name in given.keys() & {"metrics", "tfidf", "majority"}:
+            by_split = convert_json(dict[str, object], given[name], name)
+            given[name] = {split: read(value, f"{name}.{split}") for split, value in by_split.items()}
+        return convert_json(cls, given)
 
 
 def read_record(folder: Path | str) -> TrainingRecord:
@@ -216,10 +190,134 @@ def read_record(folder: Path | str) -> TrainingRecord:
         raise ModelFolderError(f"{folder}: no such folder")
     if not path.is_file():
         raise ModelFolderError(f"{folder}: expected a model folder of `qacg train`, got a folder without {RECORD_NAME}")
-    return read_model_file(path, TrainingRecord.from_json)
+    return read_model_file(path, RECORD_FORMAT, TrainingRecord.from_json)
 
 
 def write_record(path: Path, record: TrainingRecord) -> None:
     """Writes a record to the file `path`; raises InputError if it cannot be written."""
     with atomic_write(path) as handle:
         handle.write(json.dumps(record.to_json(), indent=1, allow_nan=False) + "\n")
+
+
+def read_run_file(path: Path | str) -> dict[str, object]:
+    """Reads the options of a run file, YAML or JSON.
+
+    Returns:
+        The value of each option by name, of the type in `_option_types`. Options with the value null are left out.
+
+    Raises:
+        InputError: the file cannot be read, is not a mapping in YAML or JSON, names an unknown option, or has a value
+            of another type or with a lone surrogate.
+    """
+    import yaml
+
+    path = Path(path)
+    try:
+        content = yaml.safe_load(read_text(path))  # JSON is YAML too
+    except RecursionError:
+        raise InputError(f"{path}: expected option names with values, got YAML that is nested too deep.") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or an impossible number or date
+        raise InputError(f"{path}: cannot be read as YAML or JSON ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected option names with values, got a {type(content).__name__}.")
+    return checked_options(content, path)
+
+
+def checked_options(content: dict, source: Path | str, names: Sequence[str] | None = None) -> dict[str, object]:
+    """Returns options with values of the type in `_option_types`; options with the value None are left out.
+
+    Args:
+        content: values by name.
+        source: the file or flag that has the options, for errors.
+        names: the options that are allowed; None: all.
+
+    Raises:
+        InputError: an option is unknown or was removed, or has a value of another type or with a lone surrogate.
+    """
+    if removed := [name for name in REMOVED if name in content]:
+        raise InputError(
+            f"{source}: expected options of this version, got {', '.join(removed)}, which no longer exist. Delete them;"
+            " the training then uses fixed values."
+        )
+    kinds = _option_types()
+    known = list(kinds) if names is None else names
+    for name, value in content.items():
+        if name not in known:
+            raise InputError(f"{source}: unknown option {name!r}. Available: {', '.join(known)}.")
+        if value == "":
+            raise InputError(
+                f"{source}: {name}: expected a value, got none. {describe_options().get(name, '')}".strip()
+            )
+    return {name: _typed(source, name, value, kinds[name]) for name, value in content.items() if value is not None}
+
+
+def describe_options() -> dict[str, str]:
+    """Returns the meaning, values and default of every option that reads data or trains, by name."""
+    found = {}
+    for options in (DataOptions, TrainingOptions):
+        for field in fields(options):
+            text, choices, default = field.metadata["help"], field.metadata["choices"], None
+            if field.default is not None:
+                default = format_value(field.default)
+            elif options is TrainingOptions:
+                default = describe_default(field.name)
+            values = f" Values: {', '.join(choices)}." if choices else ""
+            found[field.name] = f"{text[0].upper()}{text[1:]}.{values}" + (f" Default: {default}." if default else "")
+    return found
+
+
+def write_run_file(
+    path: Path, data: Sequence[Path], data_options: DataOptions, options: TrainingOptions, seeds: list[int]
+) -> None:
+    """Writes all options of a run, given or resolved, except the output folder.
+
+    Args:
+        path: path of the file.
+        data: files or folder of the data; empty for data from memory, which `--config` cannot read again.
+        data_options: options for reading the data.
+        options: options of training, from `resolve_options`; the seed is not written.
+        seeds: seeds of all models.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    import yaml
+
+    paths = [str(source) for source in data]
+    content: dict[str, object] = {"data": paths[0] if len(paths) == 1 else paths} if paths else {}
+    content["seeds"] = seeds
+    for source in (data_options, options):
+        values = {field.name: getattr(source, field.name) for field in fields(source) if field.name != "seed"}
+        content |= {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    with atomic_write(path) as handle:
+        handle.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def _option_types() -> dict[str, type]:
+    """Returns the type of every option of a run file, by name."""
+    options = [*fields(DataOptions), *(field for field in fields(TrainingOptions) if field.name != "seed")]
+    return {"data": list, "output": str, "seeds": list} | {field.name: field.metadata["kind"] for field in options}
+
+
+def _typed(source: Path | str, name: str, value: object, kind: type) -> object:
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and (half := lone_surrogate(text)):
+            raise InputError(
+                f"{source}: {name}: expected text that UTF-8 can encode, got {half}, half of a character. Remove it."
+            )
+    # YAML reads 2e-5 as a text, because it has no decimal point.
+    if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
+            return float(value)
+    if name == "data" and isinstance(value, str):
+        return [value]
+    if kind is list and isinstance(value, list):
+        if name != "seeds":
+            return [str(item) for item in value]
+        wrong = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
+        if wrong:
+            raise InputError(f"{source}: seeds: expected integers, got {wrong[0]!r}.")
+        return value
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InputError(f"{source}: {name}: expected a value of type {kind.__name__}, got {value!r}.")
+    return value

@@ -4,27 +4,31 @@
 |---|---|---|
 | dev | dev | at random, from texts without training rows; metrics on these rows estimate the metrics on new texts |
 | nouns | train | if no model is given: texts with a noun of the aspect; each text gets a row for another aspect too |
-| predictions | train | if a model is given: pairs whose predicted label is the least probable (`uncertainty.py`) |
+| predictions | train | if a model is given: pairs whose predicted label is the least probable (uncertainty sampling) |
 | random | train | at random, so that training includes opinions in texts without a noun of the aspect |
 """
 
 import csv
 import itertools
 import random
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pandas as pd
 
 from qacg_models.data.columns import SPLIT_COLUMN, Columns
 from qacg_models.data.sentences import normalized, split_sentences
 from qacg_models.data.tables import read_table
 from qacg_models.errors import InputError
+from qacg_models.inference.predictor import Predictor, as_predictions
 from qacg_models.suggestion.proposals import Proposal
 from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.plain_text import escape_formula
 
 HINT = "hint"
 MOST_DEV_TEXTS = 0.25  # maximum share of texts for dev rows; training rows use other texts
+WINDOW = 1024  # number of sentences per prediction call
 Pair = tuple[str, str]
 
 
@@ -135,6 +139,47 @@ def noun_rows(
         if len(rows) >= count:
             break
     return rows[:count]
+
+
+def most_uncertain(
+    predictor: Predictor,
+    sentences: Sequence[str],
+    count: int,
+    exclude: Collection[Pair] = (),
+    batch_size: int = 64,
+    seen: Callable[[int], None] = lambda number: None,
+) -> list[SheetRow]:
+    """Returns rows for the sentences and aspects whose predicted label is the least probable, least probable first.
+
+    This is uncertainty sampling (Lewis and Gale, 1994).
+
+    Args:
+        predictor: the model; rows are chosen among all its aspects.
+        sentences: the candidates.
+        count: maximum number of rows.
+        exclude: pairs of normalised sentence and aspect to leave out.
+        batch_size: maximum number of pairs in a batch of predictions.
+        seen: called after every WINDOW sentences, and at the end, with the number of sentences predicted so far.
+
+    Raises:
+        InputError: the model has targets, for which a sheet has no column.
+    """
+    if predictor.targets:
+        raise InputError(
+            "with: expected a model whose contexts are aspects only, got a model with targets. Omit --with."
+        )
+    found: list[tuple[float, int, SheetRow]] = []
+    for start in range(0, len(sentences), WINDOW):
+        part = sentences[start : start + WINDOW]
+        pairs = [(text, aspect) for text in part for aspect in predictor.aspects]
+        rows = [(text, aspect) for text, aspect in pairs if (normalized(text), aspect) not in exclude]
+        frame = pd.DataFrame(rows, columns=["text", "aspect"])
+        for answer in as_predictions(predictor.predict(frame, batch_size=batch_size), predictor.labels):
+            sure = answer.probabilities[answer.label]
+            found.append((sure, len(found), SheetRow(answer.text, answer.aspect, f"{answer.label}? {sure:.2f}")))
+        found = sorted(found, key=lambda one: one[:2])[:count] if len(found) > 4 * count else found
+        seen(start + len(part))
+    return [row for _, _, row in sorted(found, key=lambda one: one[:2])[:count]]
 
 
 def mixed(first: Sequence[SheetRow], second: Sequence[SheetRow]) -> list[SheetRow]:

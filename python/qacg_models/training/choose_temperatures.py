@@ -16,8 +16,7 @@ import numpy as np
 
 from qacg_models.data.example import text_digest
 from qacg_models.inference.trained_model import probabilities_of
-from qacg_models.metrics.reliability import reliability
-from qacg_models.metrics.temperature import fit_temperature, fit_temperatures
+from qacg_models.metrics.calibration import fit_temperature, fit_temperatures, reliability
 from qacg_models.runs.calibration import Calibration, Candidate, Fit
 
 SPLIT = "dev"

@@ -1,17 +1,19 @@
-"""One training, from data to a complete model folder."""
+"""Trainings, from data to complete model folders: one, or one per seed."""
 
 from __future__ import annotations
 
+import json
+import math
+import shutil
+import statistics
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.data import Dataset, file_digests, label_shares
-from qacg_models.data.collators import batch_maker, padding_share
-from qacg_models.data.example import distinct
 from qacg_models.errors import InputError
 from qacg_models.inference.saving import declare_task
 from qacg_models.inference.trained_card import write_card
@@ -21,16 +23,20 @@ from qacg_models.metrics.tfidf import TfidfBaseline
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.calibration import write_calibration
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
-from qacg_models.runs.run_config import RUN_NAME, write_run_file
-from qacg_models.runs.training_texts import write_training_texts
-from qacg_models.training.arguments import step_limit
+from qacg_models.runs.record import (
+    RECORD_NAME,
+    RUN_NAME,
+    Selection,
+    SplitFile,
+    TrainingRecord,
+    write_record,
+    write_run_file,
+)
 from qacg_models.training.choose_temperatures import SPLIT, calibrate
-from qacg_models.training.encoded_splits import EncodedSplits, encode_splits
-from qacg_models.training.model_setup import begin_model, begin_tokenizer
-from qacg_models.training.resolve_options import choose_start, resolve_options
-from qacg_models.training.run_folder import RunFolder, check_output, run_choices
-from qacg_models.utils.atomic_files import explain_write_errors
+from qacg_models.training.rows import encode_splits
+from qacg_models.training.run_folder import RunFolder, check_choices, check_output, run_choices
+from qacg_models.training.start import begin_model, begin_tokenizer, resolve_options
+from qacg_models.utils.atomic_files import atomic_write, explain_write_errors
 from qacg_models.utils.cells import counted
 from qacg_models.utils.devices import cpu_threads, is_out_of_memory, local_device
 from qacg_models.utils.distributed import is_main, join_group, main_only, run_on_main, wait_for_all, world_size
@@ -42,8 +48,13 @@ if TYPE_CHECKING:
     import numpy as np
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_models.models.pretrained import EncoderPreTrainedModel
     from qacg_models.training.trainer import AspectTrainer
+
+Say = Callable[[str], None]
+
+SUMMARY_NAME = "seeds.json"
+# The seed, the random generators, the number of threads and the progress bars of libraries are those of the process.
+_TRAINING = threading.RLock()
 
 
 def train(
@@ -53,7 +64,7 @@ def train(
     *,
     overwrite: bool = False,
     resume: bool = False,
-    say: Callable[[str], None] = print,
+    say: Say = print,
 ) -> TrainedModel:
     """Trains, keeps the weights of the best evaluation, and writes the model to `output`.
 
@@ -67,32 +78,134 @@ def train(
         output: folder to create.
         options: options of training; None: the defaults.
         overwrite: replace `output`, and an unfinished run, if they exist.
-        resume: continue an unfinished run; without one, start a new run.
+        resume: continue an unfinished run, or return the model of a finished one; without either, start a new run.
         say: called with each log line, in the main process only; the progress bar is printed to stderr.
 
     Returns:
         The model, loaded from `output` to the CPU; its record has the metrics and the loss curve.
 
     Raises:
-        InputError: `output` is a model folder and `overwrite` is not set, or it is a file or another folder with files;
-            a file cannot be written; a split is missing; an option does not fit, or requires a package that is not
+        InputError: `output` is a model folder and neither flag is set, or it is a file or another folder with files; a
+            file cannot be written; a split is missing; an option does not fit, or requires a package that is not
             installed; an unfinished run exists and neither `resume` nor `overwrite` is set; the run to resume has other
             options, other data or another number of processes; the model or a row does not fit into memory; the metric
             is undefined on the split that selects the checkpoint; or another run writes to `output`.
         OSError: a folder cannot be created, renamed or deleted.
     """
     join_group()
-    output = Path(output)
-    print_data_warnings(dataset, say)
-    with lock_output(output, main_only(say)):
-        return train_locked(dataset, output, options or TrainingOptions(), overwrite=overwrite, resume=resume, say=say)
+    output, say = Path(output), main_only(say)
+    _print_warnings(dataset, say)
+    with lock_output(output, say):
+        return _train(dataset, output, options or TrainingOptions(), overwrite=overwrite, resume=resume, say=say)
 
 
-def print_data_warnings(dataset: Dataset, say: Callable[[str], None]) -> None:
-    """Calls `say` with each warning about the data, in the main process only."""
-    if is_main():
-        for warning in dataset.warnings:
-            say(warning.describe())
+def train_seeds(
+    dataset: Dataset,
+    output: Path | str,
+    options: TrainingOptions,
+    seeds: Sequence[int],
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    say: Say = print,
+) -> list[TrainingRecord]:
+    """Trains once per seed, into `output` for one seed, and into `output/seed-N` for several.
+
+    With several seeds, `output/seeds.json` has the mean and standard deviation of the metrics, and `output/run.yaml`
+    has the options. Each seed has its own folder of TensorBoard logs.
+
+    Args:
+        dataset: the data set; it has the splits train and dev, or train and test for the protocol "released".
+        output: folder to create.
+        options: options of training, the same for all seeds.
+        seeds: distinct integers.
+        overwrite: replace the models of these seeds, and unfinished runs, if they exist.
+        resume: continue unfinished runs; finished seeds are kept.
+        say: called with each log line; the progress bar is printed to stderr.
+
+    Returns:
+        The record of every seed, in the order of `seeds`.
+
+    Raises:
+        InputError: `seeds` is empty or repeats an integer; `train` raises InputError for a seed; or, with several
+            seeds, `output` is a file, or a folder with files, and neither `overwrite` nor `resume` is set.
+        OSError: a folder cannot be created, renamed or deleted.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds: expected one or several different integers, got {list(seeds)}.")
+    every = [replace(options, seed=seed) for seed in seeds]  # all seeds are checked before the first one is trained
+    if len(seeds) == 1:
+        return [train(dataset, output, every[0], overwrite=overwrite, resume=resume, say=say).record]
+    join_group()
+    output, say = Path(output), main_only(say)
+    _print_warnings(dataset, say)
+    with lock_output(output, say):
+        run_on_main(lambda: _check_seeds_folder(output, overwrite or resume))
+        records = []
+        for chosen in every:
+            folder, logs = output / f"seed-{chosen.seed}", options.tensorboard
+            chosen = replace(chosen, tensorboard=logs and str(Path(logs, folder.name)))
+            say(f"seed {chosen.seed}")
+            with lock_output(folder, say):
+                records.append(_train(dataset, folder, chosen, overwrite=overwrite, resume=resume, say=say).record)
+        resolved = resolve_options(options, dataset)
+
+        def write() -> None:
+            for name in (SUMMARY_NAME, RUN_NAME):  # temporary folders of killed runs
+                for left in output.glob(f".{name}.*/"):
+                    shutil.rmtree(left)
+            with atomic_write(output / SUMMARY_NAME) as handle:
+                handle.write(json.dumps(summarize(records), indent=1, allow_nan=False) + "\n")
+            write_run_file(output / RUN_NAME, dataset.sources, dataset.options, resolved, list(seeds))
+
+        run_on_main(write)
+    return records
+
+
+def _check_seeds_folder(output: Path, continues: bool) -> None:
+    if output.is_file() or (not continues and output.is_dir() and any(output.iterdir())):
+        raise InputError(
+            f"{output}: expected a new folder, got files of an earlier run. Continue that run with --resume, or replace"
+            " it with --overwrite."
+        )
+
+
+def summarize(records: Sequence[TrainingRecord]) -> dict:
+    """Returns the mean and sample standard deviation of every metric over the seeds, by split.
+
+    Args:
+        records: the records of the seeds, at least one.
+
+    Returns:
+        A dictionary that JSON supports. `metrics` has, by split and metric, the keys `mean`, `deviation` and `values`
+        (one per seed). Mean and deviation are None if the metric is undefined for a seed; the deviation is also None
+        for a single record. The other keys are `seeds`, `selected_on` (the split that selected the checkpoints),
+        `tfidf` and `majority` (the baselines of the first record), and `seconds` (the sum).
+    """
+    every = [record.to_json()["metrics"] for record in records]
+
+    def statistic(split: str, name: str) -> dict:
+        values = [metrics[split][name] for metrics in every]
+        defined = [value for value in values if value is not None]
+        complete = len(defined) == len(values)
+        return {
+            "mean": statistics.fmean(defined) if complete else None,
+            "deviation": statistics.stdev(defined) if complete and len(defined) > 1 else None,
+            "values": values,
+        }
+
+    first = records[0]
+    return {
+        "seeds": [record.options.seed for record in records],
+        "selected_on": first.selected.split,
+        "metrics": {
+            split: {name: statistic(split, name) for name in metrics if name != "undefined"}
+            for split, metrics in every[0].items()
+        },
+        "tfidf": first.to_json()["tfidf"],
+        "majority": first.to_json()["majority"],
+        "seconds": math.fsum(record.seconds for record in records),
+    }
 
 
 def selection_split(options: TrainingOptions) -> str:
@@ -100,8 +213,9 @@ def selection_split(options: TrainingOptions) -> str:
     return "test" if options.protocol == "released" else "dev"
 
 
-# The seed, the random generators, the number of threads and the progress bars of libraries are those of the process.
-_TRAINING = threading.RLock()
+def _print_warnings(dataset: Dataset, say: Say) -> None:
+    for warning in dataset.warnings:
+        say(warning.describe())
 
 
 @contextmanager
@@ -113,34 +227,30 @@ def _one_training() -> Iterator[None]:
 
 @_one_training()
 @hidden_library_bars()
-def train_locked(
-    dataset: Dataset,
-    output: Path,
-    options: TrainingOptions,
-    *,
-    overwrite: bool,
-    resume: bool,
-    say: Callable[[str], None],
+def _train(
+    dataset: Dataset, output: Path, options: TrainingOptions, *, overwrite: bool, resume: bool, say: Say
 ) -> TrainedModel:
-    """Trains as `train` does; the caller has joined the process group, locked `output` and printed data warnings."""
-    options, start = choose_start(options, dataset)
-    options = resolve_options(options, dataset)
+    """Trains as `train` does; the caller has joined the process group and locked `output`."""
+    starts: list[str] = []
+    options = resolve_options(options, dataset, starts.append)
     if (split := selection_split(options)) not in dataset.splits:
         raise InputError(f"data: expected the split {split!r}, got {', '.join(dataset.splits)}.")
-    if options.tensorboard is not None:
-        from qacg_models.training.callbacks import summary_writer
-
-        summary_writer()
-    run = _Run(dataset, options, RunFolder(output), main_only(say))
-    run.say(start)
-    checkpoint = run_on_main(lambda: _open_folder(run, overwrite, resume))
+    run = _Run(dataset, options, RunFolder(output), say)
+    choices = run_choices(options, dataset.options, file_digests(dataset))
+    if resume:
+        run_on_main(run.folder.finish_if_done)
+        if (output / RECORD_NAME).is_file() and not run.folder.path.exists():
+            say(f"{output}: the run is finished; nothing is left to resume")
+            return _finished(output, choices)
+    say(starts[0])
+    checkpoint = run_on_main(lambda: _open_folder(run, choices, overwrite, resume))
     try:
         with cpu_threads(options.threads):
-            _train(run, checkpoint)
+            _fit(run, checkpoint)
         run_on_main(lambda: _finish(run))
     except BaseException:
         if is_main():
-            run.folder.leave(run.say)
+            run.folder.leave(say)
         raise
     wait_for_all()
     return load_trained(output)
@@ -153,63 +263,71 @@ class _Run:
     dataset: Dataset
     options: TrainingOptions
     folder: RunFolder
-    say: Callable[[str], None]
+    say: Say
 
     @property
     def split(self) -> str:
         return selection_split(self.options)
 
 
-def _open_folder(run: _Run, overwrite: bool, resume: bool) -> Path | None:
+def _finished(output: Path, choices: dict) -> TrainedModel:
+    """Returns the model of a finished run; raises InputError if its options or data files were different."""
+    trained = load_trained(output)
+    record = trained.record
+    trained_files = {split: part.sha256 for split, part in record.data.items()}
+    check_choices(output, run_choices(record.options, record.data_options, trained_files), choices)
+    return trained
+
+
+def _open_folder(run: _Run, choices: dict, overwrite: bool, resume: bool) -> Path | None:
     """Opens the run folder, and returns the checkpoint to resume from; None to start at the first step."""
     check_output(run.folder.output, overwrite)
-    choices = run_choices(run.options, run.dataset.options, file_digests(run.dataset))
     # Another number of processes means other batches, another order and other random numbers.
-    choices["torchrun"] = {"processes": world_size()}
+    choices = choices | {"torchrun": {"processes": world_size()}}
     return run.folder.open(choices, overwrite=overwrite, resume=resume, say=run.say)
 
 
-def _train(run: _Run, checkpoint: Path | None) -> None:
+def _fit(run: _Run, checkpoint: Path | None) -> None:
     """Trains, and completes the best weights to a model in the run folder, with a record that lacks the metrics."""
     from transformers import set_seed
 
-    from qacg_models.training.callbacks import StepBar
+    from qacg_models.training.trainer import AspectTrainer, EvaluationMetrics
 
-    set_seed(run.options.seed)
+    options, dataset, say = run.options, run.dataset, run.say
+    set_seed(options.seed)
     made_with = origin()  # at the start, because the checkout can change while training runs
-    tokenizer = begin_tokenizer(run.dataset, run.options)
-    model = begin_model(run.dataset, run.options, tokenizer, run.say)
-    splits = encode_splits(run.dataset, run.split, run.options, tokenizer, model.config, run.say)
-    padding = padding_share(splits.train.lengths().tolist(), run.options.batch_size, run.options.seed)
-    make_batch = batch_maker(model, tokenizer)
-    run.say(_describe_model(model, run.options))
-    run.say(make_batch.describe(padding))
-    run.say(plan(run.options, len(splits.train), run.split))
-    threads = run.options.threads or made_with["machine"]["threads"]
-    sizes = f"{counted(run.options.batch_size, 'row')} per batch, {counted(threads, 'CPU thread')}"
-    run.say(f"{sizes} (--batch-size, --threads)")
+    tokenizer = begin_tokenizer(dataset, options)
+    model = begin_model(dataset, options, tokenizer, say)
+    splits = encode_splits(dataset, run.split, options, tokenizer, model.config, say)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    say(
+        f"model: {BACKBONES[options.model].title}, {counted(model.config.num_hidden_layers, 'layer')},"
+        f" hidden {model.config.hidden_size}, {weights:,} weights, {options.attention} attention"
+    )
+    say(plan(options, len(splits.train), run.split))
+    threads = options.threads or made_with["machine"]["threads"]
+    sizes = f"{counted(options.batch_size, 'row')} per batch, {counted(threads, 'CPU thread')}"
+    say(f"{sizes} (--batch-size, --threads)")
     if run.split == "test":
-        run.say("protocol released: the checkpoint is selected on test, so the metrics on test are optimistic")
-    trainer = _make_trainer(run, model, tokenizer, splits, make_batch, checkpoint)
+        say("protocol released: the checkpoint is selected on test, so the metrics on test are optimistic")
+    trainer = AspectTrainer(
+        options=options,
+        model=model,
+        tokenizer=tokenizer,
+        splits=splits,
+        metrics=EvaluationMetrics(dataset.task, splits.evaluated_rows, run.split, say),
+        folder=run.folder,
+        checkpoint=checkpoint,
+    )
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise InputError(_out_of_memory(run.options)) from error
+        raise InputError(_out_of_memory(options)) from error
     finally:
-        bar = trainer.pop_callback(StepBar)
-        if bar is not None:
-            bar.close()
-    run_on_main(lambda: _write_model(run, trainer, tokenizer, padding, made_with))
-
-
-def _describe_model(model: EncoderPreTrainedModel, options: TrainingOptions) -> str:
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    return (
-        f"model: {BACKBONES[options.model].title}, {counted(model.config.num_hidden_layers, 'layer')},"
-        f" hidden {model.config.hidden_size}, {weights:,} weights, {options.attention} attention"
-    )
+        trainer.bar.close()
+    run_on_main(lambda: _write_model(run, trainer, tokenizer, made_with))
 
 
 def plan(options: TrainingOptions, rows: int, split: str) -> str:
@@ -220,7 +338,7 @@ def plan(options: TrainingOptions, rows: int, split: str) -> str:
         rows: number of rows of the training split.
         split: name of the split that selects the checkpoint.
     """
-    limit = step_limit(rows, options)
+    limit = options.step_limit(rows)
     parts = [] if limit is None else [counted(limit, "step")]
     if options.minutes:
         improving = f"while {split} improves, " if options.patience and limit is None else ""
@@ -233,72 +351,23 @@ def plan(options: TrainingOptions, rows: int, split: str) -> str:
     return f"training: {', '.join(parts)}; {split} is evaluated {every}"
 
 
-def _make_trainer(
-    run: _Run,
-    model: EncoderPreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
-    splits: EncodedSplits,
-    make_batch: Callable[..., dict],
-    checkpoint: Path | None,
-) -> AspectTrainer:
-    from transformers.trainer_callback import PrinterCallback, ProgressCallback
-
-    from qacg_models.training.augmentation import WordDropout
-    from qacg_models.training.callbacks import (
-        CollapseWarning,
-        EvaluationMetrics,
-        FinalEvaluation,
-        StepBar,
-        tensorboard,
-    )
-    from qacg_models.training.trainer import AspectTrainer
-
-    options, task = run.options, run.dataset.task
-    callbacks = [FinalEvaluation(), CollapseWarning(task.labels, run.split, run.say)]
-    if is_main():
-        callbacks += [tensorboard(options.tensorboard)] if options.tensorboard is not None else []
-        callbacks += [StepBar(step_limit(len(splits.train), options), task.selection, run.split)]
-    trainer = AspectTrainer(
-        options=options,
-        model=model,
-        splits=splits,
-        make_batch=make_batch,
-        metrics=EvaluationMetrics(task, splits.evaluated_rows),
-        callbacks=callbacks,
-        hide_words=WordDropout(options.word_dropout, tokenizer.unk_token_id, tokenizer.all_special_ids),
-        folder=run.folder,
-        say=run.say,
-        checkpoint=checkpoint,
-    )
-    for default in (ProgressCallback, PrinterCallback):
-        trainer.remove_callback(default)
-    return trainer
-
-
 def _out_of_memory(options: TrainingOptions) -> str:
-    """Returns the error message for a model or a batch that does not fit into memory.
-
-    A single process has already tried micro-batches of one row.
-    """
+    """Returns the error message for a model or a batch that does not fit into memory."""
     rows = options.batch_size
-    if world_size() == 1 or rows == 1:
+    if rows == 1:
         return (
             "model: one row does not fit into memory with the gradients and the optimizer's state. Use a smaller model"
             " or a smaller --max-length."
         )
     same = "" if rows % 2 else ", which computes the same steps"
     return (
-        f"batch_size: {rows} rows in each of {world_size()} processes do not fit into memory. Use --batch-size"
-        f" {rows // 2} --gradient-accumulation {2 * options.gradient_accumulation}{same}."
+        f"batch_size: {rows} rows in each process do not fit into memory. Use --batch-size {rows // 2}"
+        f" --set gradient_accumulation={2 * options.gradient_accumulation}{same}."
     )
 
 
 def _write_model(
-    run: _Run,
-    trainer: AspectTrainer,
-    tokenizer: PreTrainedTokenizerFast,
-    padding: float,
-    made_with: dict[str, object],
+    run: _Run, trainer: AspectTrainer, tokenizer: PreTrainedTokenizerFast, made_with: dict[str, object]
 ) -> None:
     """Writes the tokenizer, run.yaml and the record beside the best weights in the run folder."""
     seconds, task = trainer.seconds(), run.dataset.task
@@ -315,16 +384,13 @@ def _write_model(
         tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(model)
         write_run_file(model / RUN_NAME, run.dataset.sources, run.dataset.options, run.options, [run.options.seed])
-    write_training_texts(model, (text for (text,) in distinct(run.dataset.splits["train"], "sentence")))
     made_with = made_with | {"machine": made_with["machine"] | {"attention": attention_backends()}}
-    write_record(model / RECORD_NAME, _record(run, trainer, seconds, padding, made_with))
+    write_record(model / RECORD_NAME, _record(run, trainer, seconds, made_with))
 
 
-def _record(
-    run: _Run, trainer: AspectTrainer, seconds: float, padding: float, made_with: dict[str, object]
-) -> TrainingRecord:
+def _record(run: _Run, trainer: AspectTrainer, seconds: float, made_with: dict[str, object]) -> TrainingRecord:
     """Returns the record of a training, without metrics."""
-    from qacg_models.training.callbacks import collapsed_steps, evaluations
+    from qacg_models.training.trainer import evaluations
 
     dataset, state, digests = run.dataset, trainer.state, file_digests(run.dataset)
     return TrainingRecord(
@@ -334,17 +400,14 @@ def _record(
         options=run.options,
         data_options=dataset.options,
         selected=Selection(run.split, dataset.task.selection, state.best_global_step, state.best_metric),
-        collapsed_steps=tuple(collapsed_steps(state.log_history)),
         label_shares=tuple(label_shares(dataset.splits["train"], dataset.task)),
         overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
         data={name: SplitFile(len(rows), digests[name]) for name, rows in dataset.splits.items()},
         warnings=dataset.warnings,
-        padding=padding,
         steps=state.global_step,
         evaluations=len({entry["step"] for entry in evaluations(state)}),
         seconds=seconds,
-        ended=trainer.end_reason(),
-        parts=trainer.micro_batches.count,
+        ended=trainer.ending.reason(state),
         loss=tuple((entry["step"], entry["loss"]) for entry in state.log_history if "loss" in entry),
         **made_with,
         written=now(),
@@ -375,9 +438,7 @@ def _finish(run: _Run) -> None:
     run.folder.finish()
 
 
-def _metrics(
-    trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray], say: Callable[[str], None]
-) -> dict[str, dict]:
+def _metrics(trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray], say: Say) -> dict[str, dict]:
     """Returns metrics of the model, of TF-IDF and of the majority baseline, and confusion matrices, by split."""
     rows = {split: dataset.splits[split] for split in logits}
     training, task = dataset.splits["train"], dataset.task

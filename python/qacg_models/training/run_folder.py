@@ -34,34 +34,12 @@ from qacg_models.utils.json_fields import read_json_as
 from qacg_models.utils.output_lock import unfinished_path
 
 CHOICES_NAME = "choices.json"
-STATE_NAME = "run_state.json"
 WRITING = ".writing"
 BEST = "best"
 DONE = "done"
+KEPT = 2  # number of newest checkpoints that are kept
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class RunState:
-    """State of a run that a checkpoint stores in addition to the Trainer's state.
-
-    Attributes:
-        seconds: duration of training up to the checkpoint.
-        micro_batches: number of micro-batches into which a batch is split.
-    """
-
-    seconds: float = 0.0
-    micro_batches: int = 1
-
-    def write(self, folder: Path) -> None:
-        """Writes run_state.json into the folder of a checkpoint."""
-        (folder / STATE_NAME).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
-
-    @classmethod
-    def read(cls, checkpoint: Path | None) -> RunState:
-        """Returns the state of a checkpoint, or the initial state for None; InputError if the file cannot be read."""
-        return cls() if checkpoint is None else read_json_as(cls, checkpoint / STATE_NAME)
 
 
 @dataclass(frozen=True)
@@ -103,8 +81,7 @@ class RunFolder:
 
         Raises:
             InputError: there is an unfinished run and neither flag is given; the run to resume has other choices; its
-                choices.json or its newest checkpoint cannot be read; the folder is not that of a run; or a file cannot
-                be written.
+                choices.json cannot be read; the folder is not that of a run; or a file cannot be written.
             OSError: the folder cannot be created, renamed or deleted.
         """
         exists = (self.path / CHOICES_NAME).is_file()
@@ -134,30 +111,31 @@ class RunFolder:
         return None
 
     def _newest(self, say: Say) -> Path | None:
-        """Returns the newest checkpoint, whose best weights become those of the run; None if there is none."""
+        """Returns the newest whole checkpoint, whose best weights become those of the run; None if there is none."""
         (self.path / DONE).unlink(missing_ok=True)
         for name in (self.writing, self.best):  # of the interrupted run, perhaps incomplete
             shutil.rmtree(name, ignore_errors=True)
-        if not (found := self.checkpoints()):
-            say("the unfinished run has no checkpoint; starting over")
-            return None
-        check_readable(found[-1])
-        with explain_write_errors(self.path):
-            _copy_files(found[-1] / BEST, self.best)
-        say(f"resuming from {found[-1].name}")
-        return found[-1]
+        for checkpoint in reversed(self.checkpoints()):
+            if damage := _damage(checkpoint):
+                say(f"{checkpoint} cannot be used: {damage}")
+                continue
+            with explain_write_errors(self.path):
+                _copy_files(checkpoint / BEST, self.best)
+            say(f"resuming from {checkpoint.name}")
+            return checkpoint
+        say("the unfinished run has no checkpoint; starting over")
+        return None
 
     @contextmanager
-    def new_checkpoint(self, step: int, keep: int) -> Iterator[Path]:
+    def new_checkpoint(self, step: int) -> Iterator[Path]:
         """Yields the path of a checkpoint in `writing`. When the block ends, the checkpoint gets its final name.
 
         Several processes can write. All of them enter the block, and must wait for one another before its end. The main
-        process adds the best weights and renames the folder. If a write fails, the files are deleted, which frees space
-        on a full disk.
+        process adds the best weights, renames the folder, and deletes all but the KEPT newest checkpoints. If a write
+        fails, the files are deleted, which frees space on a full disk.
 
         Args:
             step: training step of the checkpoint.
-            keep: number of newest checkpoints to keep, at least 1; older ones are deleted.
 
         Raises:
             InputError: a file cannot be written.
@@ -174,7 +152,7 @@ class RunFolder:
             raise
         if is_main():
             shutil.rmtree(self.writing)
-            for old in self.checkpoints()[:-keep]:
+            for old in self.checkpoints()[:-KEPT]:
                 remove_folder(old)
 
     def checkpoints(self) -> list[Path]:
@@ -219,6 +197,24 @@ class RunFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
+def _damage(checkpoint: Path) -> str | None:
+    """Returns which file of a checkpoint is incomplete: JSON, safetensors or torch's archive; None if all are whole.
+
+    A checkpoint is whole when it gets its name, so such damage came later. Values are not checked.
+    """
+    for path in sorted(path for path in checkpoint.rglob("*") if path.is_file()):
+        try:
+            if path.suffix == ".json":
+                json.loads(path.read_text(encoding="utf-8"))
+            elif path.suffix == ".safetensors":
+                safe_open(path, "pt")
+            elif path.suffix in (".pt", ".pth"):
+                zipfile.ZipFile(path).close()
+        except (OSError, ValueError, SafetensorError, zipfile.BadZipFile) as error:
+            return f"{path.relative_to(checkpoint)} is damaged ({error})"
+    return None
+
+
 def run_choices(options: TrainingOptions, data_options: DataOptions, digests: Mapping[str, str]) -> dict:
     """Returns all on which the weights depend except the number of processes, as a JSON file would store it.
 
@@ -243,26 +239,6 @@ def check_choices(folder: Path, before: dict, now: dict) -> None:
                     f"{folder}: {part} {name}: expected {was.get(name)!r}, as when the run started, got"
                     f" {given.get(name)!r}. Use the same value, or start over with --overwrite."
                 )
-
-
-def check_readable(checkpoint: Path) -> None:
-    """Raises InputError if the container of a file in a checkpoint is damaged: JSON, safetensors, or torch's archive.
-
-    Values are not checked. A checkpoint is whole when it gets its name, so such damage came later.
-    """
-    for path in sorted(path for path in checkpoint.rglob("*") if path.is_file()):
-        try:
-            if path.suffix == ".json":
-                json.loads(path.read_text(encoding="utf-8"))
-            elif path.suffix == ".safetensors":
-                safe_open(path, "pt")
-            elif path.suffix in (".pt", ".pth"):
-                zipfile.ZipFile(path).close()
-        except (OSError, ValueError, SafetensorError, zipfile.BadZipFile) as error:
-            raise InputError(
-                f"{path}: cannot be read ({error}). Delete {checkpoint}; --resume then continues from the checkpoint"
-                " before it, or starts over if there is none."
-            ) from error
 
 
 def check_output(output: Path | str, overwrite: bool) -> None:

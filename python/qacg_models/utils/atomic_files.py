@@ -27,27 +27,17 @@ def replace_folder(new: Path, output: Path) -> None:
 
     Raises:
         OSError: a file cannot be flushed, or a folder cannot be renamed; the previous output remains or is restored.
-        InputError: the previous output cannot be restored either; it remains in `old`, which must not be deleted.
     """
     for path in (*new.rglob("*"), new):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _flush(path)
     old = new.with_name(OLD)
     if output.exists():
         os.rename(output, old)
     try:
         os.rename(new, output)
-    except BaseException as error:
+    except BaseException:
         if old.exists():
-            try:
-                os.rename(old, output)
-            except OSError:
-                raise InputError(
-                    f"{output}: cannot be replaced ({error}). Its content is in {old}; rename that folder to {output}."
-                ) from error
+            os.rename(old, output)
         raise
 
 
@@ -62,20 +52,19 @@ def atomic_folder(output: Path) -> Iterator[Path]:
 
     Raises:
         OSError: a folder cannot be created, flushed or renamed; the previous output remains or is restored.
-        InputError: the previous output cannot be restored; the message has the path of its content.
     """
     output = output.resolve()  # for a link, the target is replaced
     temporary = _temporary(output)
     work = Path(tempfile.mkdtemp(prefix=temporary.name, dir=temporary.parent))
-    new, old = work / "new", work / OLD
+    new = work / "new"
     try:
         new.mkdir()
         yield new
         replace_folder(new, output)
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(work / OLD, ignore_errors=True)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-        with suppress(OSError):  # not empty if `old` could not be restored
+        with suppress(OSError):  # not empty if the previous output could not be restored
             work.rmdir()
 
 
@@ -110,9 +99,7 @@ def atomic_write(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def atomic_write_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Yields a binary file to write, which replaces `path` when the block ends.
-
-    The content is flushed to the disk before it replaces `path`. If the block raises, `path` is unchanged.
+    """Yields a binary file to write, which replaces `path` when the block ends; else as `atomic_write`.
 
     Raises:
         InputError: the file cannot be written; the message has the reason.
@@ -140,6 +127,14 @@ def _temporary(path: Path) -> Path:
     return path.absolute().with_name(f".{path.name}.")
 
 
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 @dataclass(frozen=True)
 class StagedFile:
     """A temporary file at `path`, which `publish` renames to `output`."""
@@ -149,8 +144,7 @@ class StagedFile:
 
     def publish(self) -> None:
         """Flushes the file to the disk, and renames it to `output`, which is replaced."""
-        with self.path.open("rb") as handle:
-            os.fsync(handle.fileno())
+        _flush(self.path)
         os.replace(self.path, self.output)
 
 
@@ -188,31 +182,23 @@ def explain_write_errors(folder: Path) -> Iterator[None]:
             raise
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
     except Exception as error:
-        if not _is_write_error(error):
+        marks = ("PytorchStreamWriter", "iostream error", "unexpected pos", "I/O error", "os error")
+        is_writer = isinstance(error, RuntimeError) or type(error).__name__ == "SafetensorError"
+        if not (is_writer and any(mark in str(error) for mark in marks)):
             raise
-        raise InputError(
-            f"{folder}: cannot be written ({_why_not_writable(folder) or str(error).partition(chr(10))[0]})"
-        ) from error
+        raise InputError(f"{folder}: cannot be written ({_why_not_writable(folder, str(error))})") from error
 
 
-def _is_write_error(error: Exception) -> bool:
-    if type(error).__name__ == "SafetensorError":
-        return "I/O error" in str(error) or "os error" in str(error)
-    return isinstance(error, RuntimeError) and any(
-        mark in str(error) for mark in ("PytorchStreamWriter", "iostream error", "unexpected pos")
-    )
-
-
-def _why_not_writable(folder: Path) -> str | None:
-    """Returns the system's reason why a megabyte cannot be written to a folder; None if it can."""
+def _why_not_writable(folder: Path, message: str) -> str:
+    """Returns the system's reason why a megabyte cannot be written to a folder, else the first line of `message`."""
     try:
         with tempfile.TemporaryFile(dir=folder) as handle:
             handle.write(bytes(1 << 20))
             handle.flush()
             os.fsync(handle.fileno())
     except OSError as error:
-        return error.strerror
-    return None
+        return error.strerror or str(error)
+    return message.partition("\n")[0]
 
 
 def follow_umask(paths: Iterable[Path]) -> None:

@@ -1,9 +1,12 @@
 """Hides warnings, log lines and progress bars of other packages that do not help a user of this package."""
 
+import importlib
 import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from qacg_models.utils.devices import let_threads_sleep
 
 
 @contextmanager
@@ -38,3 +41,16 @@ def hidden_library_bars() -> Iterator[None]:
     finally:
         if shown:
             library.enable_progress_bar()
+
+
+def load_libraries() -> None:
+    """Imports torch and transformers, and disables the progress bars of transformers.
+
+    If torch is not loaded yet, OpenMP threads are set to sleep while they wait (`let_threads_sleep`).
+    """
+    let_threads_sleep()
+    with quiet("torchao", "torch.utils._pytree"):  # transformers imports torchao, which prints warnings
+        importlib.import_module("transformers.modeling_layers")
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()

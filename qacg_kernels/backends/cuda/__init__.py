@@ -8,7 +8,7 @@ import torch
 
 from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import self_check
-from qacg_kernels.operators.registry import define_first_calls, define_operators
+from qacg_kernels.operators.autograd import define_first_calls, define_operators
 from qacg_kernels.operators.schema import may_exceed
 from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_fake
@@ -50,7 +50,7 @@ def _load() -> None:
     elif torch.version.cuda is None:
         _missing.append(f"torch {torch.__version__} was built without CUDA; install a CUDA build of torch")
     else:
-        if reason := why_not_loadable(path):
+        if reason := why_not_loadable():
             _missing.append(f"the compiled CUDA library is not used: {reason}")
             return
         try:

@@ -10,7 +10,7 @@ import torch
 
 from qacg_kernels.backends import cuda
 from qacg_kernels.call.problem import Problem
-from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.utils.torch_internals import constant_when_traced
 
 NAME = "hopper"

@@ -21,7 +21,7 @@ from qacg_kernels.backends.triton.tile_tables import (
     table_for,
 )
 from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved
-from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_exporting
 
 NAME = "triton"

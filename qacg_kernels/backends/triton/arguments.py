@@ -12,7 +12,6 @@ an unused field `constant`. `Operand` has no such field, because kernels create 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 
@@ -202,7 +201,7 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KernelConfig:
-    """The compile-time configuration of a kernel. `kernel_config` caches instances, so they compare by identity.
+    """The compile-time configuration of a kernel. `launch` caches instances, so they compare by identity.
 
     Attributes:
         key_mask: whether the call has a mask that is the same for all queries, which is read as one value per key.
@@ -232,40 +231,3 @@ class KernelConfig:
     block_m: int
     block_n: int
     block_d: int
-
-
-def strided(t: Tensor | None, packed: bool) -> Strided | None:
-    """Returns a dense tensor (B, H, rows, ...) or a packed one (T, H, ...) as Strided; None stays None."""
-    return None if t is None else Strided(t, *strides(t, packed))
-
-
-def strides(t: Tensor, packed: bool) -> tuple[int, int, int]:
-    """Returns the strides of batch, head and row of a dense or packed tensor; for a packed one, batch stride 0."""
-    if packed:
-        row, head, *_ = t.stride()
-        return 0, head, row
-    return t.stride()[:3]
-
-
-def has_dense_rows(t: Tensor) -> bool:
-    """Whether the last stride is 1, as the kernels require, or the last dimension has size 1."""
-    return t.stride(-1) == 1 or t.shape[-1] == 1
-
-
-def mask_of(t: Tensor | None) -> Mask | None:
-    if t is None:
-        return None
-    strides = [0 if n == 1 else s for n, s in zip(t.shape, t.stride())]
-    return Mask(t.view(torch.uint8) if t.dtype == torch.bool else t, *strides)
-
-
-def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
-    """Returns a gate vector (shared_dims = 1) or a bias (shared_dims = 0) as PerHead; None stays None.
-
-    `shared_dims` is the number of dimensions that the parameter has if all heads share it. A tensor that is not
-    contiguous is copied.
-    """
-    if t is None:
-        return None
-    t = t.contiguous()
-    return PerHead(t, 0 if t.dim() == shared_dims else t.stride(0))

@@ -1,25 +1,32 @@
-"""Forward and backward of the Triton backend: allocates results and launches kernels. Imports Triton."""
+"""Forward and backward of the Triton backend: plans a call, allocates its results and launches the kernels.
+
+Calls that differ only in the addresses and values of their tensors share a launch plan. Imports Triton.
+"""
 
 import contextlib
+import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
-from qacg_kernels.backends.triton import NAME, interpreted
+from qacg_kernels.backends.triton import NAME, interpreted, tile_tables
 from qacg_kernels.backends.triton.arguments import (
     Call,
+    Factors,
     Gate,
     Gradients,
     Integers,
+    KernelConfig,
+    Mask,
+    PerHead,
     Saved,
     Side,
+    Sizes,
     Strided,
-    has_dense_rows,
-    mask_of,
-    per_head,
-    strided,
 )
 from qacg_kernels.backends.triton.backward import (
     key_blocks_kernel,
@@ -28,17 +35,248 @@ from qacg_kernels.backends.triton.backward import (
 )
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
-from qacg_kernels.backends.triton.kernel_config import power_of_two
-from qacg_kernels.backends.triton.launch_plan import forget_plans, launch_plan
+from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, TileEntry, is_busy, is_entry_mask
 from qacg_kernels.call import problem as call_problem
-from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals
+from qacg_kernels.call.dropout import drop_threshold, keep_scale
+from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals, is_key_mask
 from qacg_kernels.operators import self_check
+from qacg_kernels.operators.schema import empty_dense_like
 
+_LOG2E = math.log2(math.e)
+# A GPU may flush a smaller scale to 0, and 0 times the minus infinity of a hidden entry would be NaN.
+_LEAST_FOLDED = 1e-30
+# Tile of the kernels without tile sizes, which are bound by memory: those of the gate, and `row_terms_kernel`.
+_SMALL_ROWS = 32
+_SMALL_WARPS = 4
 # Rows that one program sums for the gradients of the gate's parameters. More rows give fewer partial sums, fewer rows
 # give more programs for long sequences.
 _SUM_ROWS = 128
 # Rows and columns of partial sums that one program adds in an iteration.
 _ADDED_SUMS, _ADDED_COLUMNS = 256, 16
+
+
+def power_of_two(n: int) -> int:
+    """Returns the smallest power of two that is at least n and at least 16, the smallest size that tl.dot accepts."""
+    return max(16, triton.next_power_of_2(n))
+
+
+@functools.lru_cache(maxsize=4096)
+def _interned(**fields: bool | int | str) -> KernelConfig:
+    """Returns the same instance for equal fields, because Triton compares configurations by identity."""
+    return KernelConfig(**fields)
+
+
+def strided(t: Tensor | None, packed: bool) -> Strided | None:
+    """Returns a dense tensor (B, H, rows, ...) or a packed one (T, H, ...) as Strided; None stays None."""
+    return None if t is None else Strided(t, *strides(t, packed))
+
+
+def strides(t: Tensor, packed: bool) -> tuple[int, int, int]:
+    """Returns the strides of batch, head and row of a dense or packed tensor; for a packed one, batch stride 0."""
+    if packed:
+        row, head, *_ = t.stride()
+        return 0, head, row
+    return t.stride()[:3]
+
+
+def has_dense_rows(t: Tensor) -> bool:
+    """Whether the last stride is 1, as the kernels require, or the last dimension has size 1."""
+    return t.stride(-1) == 1 or t.shape[-1] == 1
+
+
+def mask_of(t: Tensor | None) -> Mask | None:
+    if t is None:
+        return None
+    strides = [0 if n == 1 else s for n, s in zip(t.shape, t.stride())]
+    return Mask(t.view(torch.uint8) if t.dtype == torch.bool else t, *strides)
+
+
+def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
+    """Returns a gate vector (shared_dims = 1) or a bias (shared_dims = 0) as PerHead; None stays None.
+
+    `shared_dims` is the number of dimensions that the parameter has if all heads share it. A tensor that is not
+    contiguous is copied.
+    """
+    if t is None:
+        return None
+    t = t.contiguous()
+    return PerHead(t, 0 if t.dim() == shared_dims else t.stride(0))
+
+
+class Layout(NamedTuple):
+    """Layout of a tensor that every call with the same launch plan allocates.
+
+    Attributes:
+        shape: its shape.
+        stride: its stride in every dimension, as torch.empty_strided takes them.
+        strides: its strides of batch, head and row, as `Strided` stores them.
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    strides: tuple[int, int, int]
+
+    @classmethod
+    def like(cls, t: Tensor, packed: bool) -> "Layout":
+        return cls(t.shape, t.stride(), strides(t, packed))
+
+    def empty(self, dtype: torch.dtype, device: torch.device) -> Strided:
+        return Strided(torch.empty_strided(self.shape, self.stride, dtype=dtype, device=device), *self.strides)
+
+
+class LaunchPlan:
+    """Everything that the launches of a call require except its tensors. Calls with the same `_key` share a plan."""
+
+    def __init__(self, problem: Problem) -> None:
+        query, key, scale, dropout_p = problem.query, problem.key, problem.scale, problem.dropout_p
+        self.trial = tile_tables.on_trial
+        self.table = table = tile_tables.table_for(query.device)
+        self.device, self.dtype = query.device, query.dtype
+        self.packed = problem.packed
+        self.column_gate = problem.column_gate
+        mask = problem.attn_mask
+        key_mask = mask is not None and is_key_mask(mask)
+        self.busy = is_busy(is_entry_mask(mask, problem.head_dim), dropout_p, self.column_gate)
+        if self.packed:
+            tokens, self.heads, self.head_dim = query.shape
+            self.queries = self.keys = problem.max_seqlen
+            self.sequences = problem.sequences
+        else:
+            self.sequences, self.heads, self.queries, self.head_dim = query.shape
+            self.keys, tokens = key.shape[2], 0
+        self.tf32 = _multiplies_in_tf32(query) and not interpreted()
+        # Whether sequences may differ in the number of keys that they see.
+        self.uneven = self.packed or problem.key_lengths is not None or key_mask
+        self.traits: dict[str, bool | str] = dict(
+            is_causal=problem.is_causal,
+            column_gate=self.column_gate,
+            key_mask=key_mask,
+            fast_sigmoid=query.dtype.itemsize == 2,
+            folds_scale=scale > _LEAST_FOLDED,
+            precision="tf32" if self.tf32 else "ieee",
+        )
+        self.sizes = Sizes(self.heads, self.queries, self.keys, self.head_dim, tokens)
+        threshold, keep = drop_threshold(dropout_p), keep_scale(dropout_p)
+        self.factors = Factors(scale, scale * _LOG2E, problem.quasi_scale, keep, threshold)
+        self.whole_forward, self.whole_backward = (
+            table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.busy, self.queries, self.keys)
+            for kernel in ("whole_row_forward", "whole_row_backward")
+        )
+        # None for a tensor that must be copied first, because its last stride is not 1.
+        self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in problem.wide]
+        self.gate_lambda = None if problem.gate_lambda is None else strides(problem.gate_lambda, self.packed)
+        bias = problem.quasi_bias  # expanded, it has stride 0 where it broadcasts
+        self.quasi_bias = None if bias is None else strides(bias.expand(query.shape[:-1]), self.packed)
+        # Layouts of the output and of the inputs' gradients, and of tensors with one value per query or per key.
+        like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in problem.wide]
+        self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
+        self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
+        self.prepared: dict[tuple, Callable] = {}
+        self.checked = False  # whether the self-check has compared this plan's kernels
+
+    def mark_checked(self) -> None:
+        self.checked = True
+
+    def query_values(self) -> Strided:
+        """Returns an uninitialised float32 tensor with one value per query."""
+        return self.query_rows.empty(torch.float32, self.device)
+
+    def key_values(self) -> Strided:
+        """Returns an uninitialised float32 tensor with one value per key for a column gate, else one per query."""
+        rows = self.key_rows if self.column_gate else self.query_rows
+        return rows.empty(torch.float32, self.device)
+
+    def entry(self, kernel: str) -> TileEntry:
+        if self._whole_in_tf32(kernel) and self.head_dim <= HEAD_DIMS[0] and not kernel.startswith("whole_row"):
+            # A TF32 operand has as many bytes as a 16-bit operand of twice the head size, so both use the same entry.
+            return self.table.entry(kernel, torch.float16, HEAD_DIMS[1], self.busy)
+        return self.table.entry(kernel, self.dtype, self.head_dim, self.busy)
+
+    def config(self, role: str | None) -> tuple[KernelConfig, dict[str, int | bool]]:
+        """Returns a kernel's configuration and launch options.
+
+        Args:
+            role: the kernel's name in the tile tables; None for kernels without tile sizes, which have no products.
+        """
+        entry = self.entry(role) if role else None
+        whole_row = role is not None and role.startswith("whole_row")
+        # Kernels without a role have no products.
+        multiplies_exactly = role is not None and self.dtype == torch.float32 and not self._whole_in_tf32(role)
+        by_parts = multiplies_exactly and not self.table.multiplies_float32
+        block_m = min(entry.block_m if entry else _SMALL_ROWS, power_of_two(self.queries))
+        block_n = min(entry.block_n if entry else _SMALL_ROWS, power_of_two(self.keys))
+        block_d = power_of_two(self.head_dim)
+        config = _interned(
+            **self.traits,
+            whole_row=whole_row,
+            even_keys=not self.uneven and (self.keys == block_n if whole_row else self.keys % block_n == 0),
+            even_dim=self.head_dim == block_d,
+            by_parts=by_parts,
+            block_m=block_m,
+            block_n=block_n,
+            block_d=block_d,
+        )
+        warps, stages = (entry.num_warps, entry.num_stages) if entry else (_SMALL_WARPS, 1)
+        if not by_parts:
+            # At most one warp for each 16 x 16 results of a product: with more, several would compute the same entries.
+            # Products by parts keep their warps: with fewer, calls with few queries would spill the sums of many keys.
+            warps = min(warps, block_m * max(block_n, block_d) // 256)
+        # Triton 3.9 warns that 3.10 will fuse multiplications and additions only if asked to.
+        options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
+        return config, options | ({"maxnreg": entry.registers} if entry and entry.registers else {})
+
+    def _whole_in_tf32(self, kernel: str) -> bool:
+        return self.tf32 and self.head_dim <= self.table.most_features_in_tf32(kernel)
+
+    def programs(self, over: str, config: KernelConfig) -> int:
+        blocks = (
+            triton.cdiv(self.queries, config.block_m) if over == "queries" else triton.cdiv(self.keys, config.block_n)
+        )
+        return blocks * self.heads * self.sequences
+
+
+_plans: dict[tuple, LaunchPlan] = {}
+_MOST_PLANS = 4096  # packed calls have a plan for each number of tokens
+
+
+def _multiplies_in_tf32(query: Tensor) -> bool:
+    if query.dtype != torch.float32 or torch.version.hip:
+        return False
+    return torch.backends.cuda.matmul.fp32_precision == "tf32"
+
+
+def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
+    """Returns everything that Triton specialises kernels for: options, and every input's shape, strides and alignment.
+
+    Tensors that the call allocates are not included: their memory is aligned, and their layouts follow from the inputs.
+    """
+    inputs = p.tensors
+    query = inputs.query
+    facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*inputs, *others)]
+    # The dtypes of these four tensors determine those of all others.
+    dtypes = [None if t is None else t.dtype for t in (query, inputs.attn_mask, inputs.key_lengths, inputs.cu_seqlens)]
+    return (query.device, *dtypes, _multiplies_in_tf32(query), *p.options, *facts)
+
+
+def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
+    """Returns the launch plan of a call, from the cache if an earlier call had the same `_key` and tile table.
+
+    Args:
+        problem: the call.
+        others: further tensors that the kernels read, in the backward those of `Saved`.
+    """
+    key = _key(problem, others)
+    plan = _plans.get(key)
+    if plan is None or plan.trial is not tile_tables.on_trial:
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        plan = _plans[key] = LaunchPlan(problem)
+    return plan
+
+
+def forget_plans() -> None:
+    """Clears the cache, so that the next call of each kind makes a plan that is not marked as checked."""
+    _plans.clear()
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:

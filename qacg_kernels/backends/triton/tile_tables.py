@@ -14,12 +14,12 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
-from qacg_kernels.call.masks import is_key_mask
+from qacg_kernels.call.problem import is_key_mask
 from qacg_kernels.utils.torch_internals import constant_when_traced
 
 SHIPPED = Path(__file__).resolve().parent / "tables"
@@ -227,50 +227,16 @@ class Table:
 
 
 def parse(text: str) -> Table:
-    """Reads a table from JSON.
-
-    Raises:
-        ValueError: the text is not a valid table; the message names the fault and where it is.
-    """
+    """Reads a table from JSON; raises ValueError if the text is not a valid table."""
     try:
         record = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from error
-    _check_fields("table", record, Table)
-    architecture, shared, measured = record["architecture"], record["shared_bytes"], record["measured"]
-    if not isinstance(architecture, str) or not re.fullmatch(r"sm_\d{2,3}|gfx[0-9a-f]{3,4}", architecture):
-        raise ValueError(f"architecture: expected a name such as 'sm_90' or 'gfx942', got {architecture!r}")
-    if type(shared) is not int or shared <= 0:
-        raise ValueError(f"shared_bytes: expected a positive number of bytes, got {shared!r}")
-    if measured is not None and not isinstance(measured, dict):
-        raise ValueError(f"measured: expected null or an object, got {measured!r}")
-    return Table(
-        architecture, shared, measured, _parsed(TileEntry, "entries", record), _parsed(Choice, "choices", record)
-    )
+        lists = {name: tuple(kind(**item) for item in record[name]) for name, kind in _LISTS.items()}
+        return Table(**record | lists)
+    except (AttributeError, KeyError, TypeError) as error:  # a field is missing, unknown or of another type
+        raise ValueError(f"expected the fields of a tile table, got others ({error})") from error
 
 
-def _parsed(kind: type, name: str, record: dict[str, object]) -> tuple:
-    """Returns the list `record[name]` as a tuple of objects of the dataclass `kind`."""
-    values = record[name]
-    if not isinstance(values, list):
-        raise ValueError(f"{name}: expected a list, got {type(values).__name__}")
-    parsed = []
-    for number, value in enumerate(values):
-        try:
-            _check_fields(kind.__name__, value, kind)
-            parsed.append(kind(**value))
-        except ValueError as error:
-            raise ValueError(f"{name}[{number}]: {error}") from error
-    return tuple(parsed)
-
-
-def _check_fields(name: str, record: object, kind: type) -> None:
-    if not isinstance(record, dict):
-        raise ValueError(f"{name}: expected an object, got {type(record).__name__}")
-    expected = {field.name for field in fields(kind)}
-    missing, unknown = sorted(expected - set(record)), sorted(set(record) - expected)
-    if missing or unknown:
-        raise ValueError(f"{name}: missing fields {missing}, unknown fields {unknown}")
+_LISTS = {"entries": TileEntry, "choices": Choice}
 
 
 def save(table: Table, path: Path) -> None:
@@ -382,17 +348,18 @@ def nearest_shipped(architecture: str, shared_bytes: int) -> Table:
     return fitting[-1]
 
 
-_on_trial: list[Table] = []
+on_trial: Table | None = None  # the table of the innermost `trial`
 
 
 @contextlib.contextmanager
 def trial(table: Table) -> Iterator[None]:
     """A context manager: every Triton call uses the tile sizes of `table`, on any device."""
-    _on_trial.append(table)
+    global on_trial  # noqa: PLW0603
+    before, on_trial = on_trial, table
     try:
         yield
     finally:
-        _on_trial.pop()
+        on_trial = before
 
 
 def table_for(device: torch.device) -> Table:
@@ -401,7 +368,7 @@ def table_for(device: torch.device) -> Table:
     A tuned table that cannot be used is skipped with a warning that names the file. In a `trial`, the result is the
     table of that context.
     """
-    return _on_trial[-1] if _on_trial else _found(device)[0]
+    return on_trial or _found(device)[0]
 
 
 @constant_when_traced  # it reads files

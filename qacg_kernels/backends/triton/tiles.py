@@ -11,7 +11,7 @@ import triton.language as tl
 
 from qacg_kernels.backends.triton.arguments import Operand, Place
 from qacg_kernels.call.dropout import ROUNDS
-from qacg_kernels.call.masks import HIDING
+from qacg_kernels.call.problem import HIDING
 
 PHILOX_ROUNDS = tl.constexpr(ROUNDS)
 LOG2E = tl.constexpr(1.4426950408889634)

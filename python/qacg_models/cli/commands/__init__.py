@@ -7,7 +7,6 @@
 | `USES_MODELS` | set if every run imports torch and transformers |
 | `add_arguments(parser)` | adds the arguments of the command |
 | `run(arguments)` | runs the command, and returns the exit status; raises InputError for input that cannot be used |
-| `arguments_to_resume(arguments, given)` | optional; returns arguments that resume an interrupted run, or None |
 
 Importing a module is fast: `run` imports torch and transformers.
 """

@@ -3,16 +3,14 @@
 import argparse
 from pathlib import Path
 
-from qacg_models.cli.flags import TRAINING_FIELDS, add_confidence_flag, add_flags, selected_fields
-from qacg_models.data.options import DataOptions
+from qacg_models.cli.flags import add_set_flag, add_table_flags, given_data_options
 from qacg_models.errors import InputError
 
 USES_MODELS = True
 HELP = "write a page with signed attention maps, lambda (the gate of the quasi-attention) and token scores of sentences"
 DESCRIPTION = (
-    "Writes one HTML file that needs no network. The figures, as SVG and PNG, and the numbers of its tables, as JSON,"
-    " are beside it. Aspects of the same sentence are shown side by side. Options of --data that are not given have the"
-    " values of the model's training, not the defaults printed below (those of qacg train). Requires a QACG-BERT."
+    "Writes one HTML file that needs no network. The numbers of its tables are beside it, as JSON."
+    " Aspects of the same sentence are shown side by side. Requires a QACG-BERT."
 )
 
 
@@ -35,29 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the page; an earlier page is replaced (default: %(default)s)",
     )
-    parser.add_argument(
-        "--no-layer-figures",
-        dest="layer_figures",
-        action="store_false",
-        help="do not write the maps of every layer as SVG and PNG, which takes most of the time",
-    )
-    add_confidence_flag(parser)
-    add_flags(parser, DataOptions, leave_out=TRAINING_FIELDS)
+    add_set_flag(parser, "an option for reading --data that has no flag, such as wide=false")
+    add_table_flags(parser, of_model=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the model on the rows, writes the page, and prints its path; returns 0."""
-    from qacg_models.inference.aspect_queries import Questions
+    from qacg_models.inference.predictor import examples_of
     from qacg_models.inference.trained_model import load_trained
-    from qacg_models.reporting.analysis_page import write_analysis
+    from qacg_models.reporting.analysis import write_analysis
     from qacg_models.utils.outputs import check_writable
 
     _check(arguments)
     check_writable("output", arguments.output)
     trained = load_trained(arguments.model)
     if arguments.data is None:
-        questions = Questions.of(trained.task, trained.record.targets, arguments.aspects, arguments.targets)
-        rows = [row for text in dict.fromkeys(arguments.text) for row in questions.rows(text)]
+        rows = examples_of(trained, [*dict.fromkeys(arguments.text)], arguments.aspects, arguments.targets)
     else:
         rows = _rows(arguments, trained)
     path = write_analysis(
@@ -65,10 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         rows,
         arguments.output,
         title="Attention maps and token scores",
-        layer_figures=arguments.layer_figures,
-        min_confidence=arguments.min_confidence,
     )
-    print(f"page in {path} (open it in a browser), with its figures beside it as SVG and PNG")
+    print(f"page in {path} (open it in a browser), with the numbers of its tables in tables.json")
     return 0
 
 
@@ -90,7 +79,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _rows(arguments: argparse.Namespace, trained) -> list:
     from qacg_models.data import check_contexts, load_file
 
-    options = trained.data_options.overridden(selected_fields(vars(arguments), DataOptions))
+    options = trained.data_options.overridden(given_data_options(arguments))
     rows: dict[int, list] = {}
     for row in load_file(arguments.data, trained.task, options):
         rows.setdefault(row.line, []).append(row)

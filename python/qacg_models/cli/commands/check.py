@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-from qacg_models.cli.flags import add_flags, check_range, selected_fields
+from qacg_models.cli.flags import (
+    DATA_FLAGS,
+    add_option_flags,
+    add_set_flag,
+    add_table_flags,
+    given_data_options,
+    selected_fields,
+)
 from qacg_models.data.options import DataOptions
+from qacg_models.runs.options import TrainingOptions
 
 USES_MODELS = True
 HELP = "check labelled data before training: balance, repeated rows, leakage, long texts, doubtful labels"
+PRINTED_DOUBTS = 20  # --output has all
 DESCRIPTION = (
-    "Reads data as qacg train does. Prints the format and why it was chosen, rows by aspect and label, repeated and "
-    "contradictory rows, sentences in two splits, texts that are truncated, words that the vocabulary lacks, and the "
-    "expected macro-F1 for the number of sentences. Also prints doubtful labels: rows whose label contradicts a "
+    "Reads data as qacg train does. Prints the format, rows by aspect and label, repeated and "
+    "contradictory rows, sentences in two splits, texts that are truncated, and words that the vocabulary lacks. "
+    "Also prints doubtful labels: rows whose label contradicts a "
     "classifier that was trained on other rows."
 )
 
@@ -24,66 +32,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s DATA [DATA ...] [option ...]"
     parser.add_argument("data", type=Path, nargs="+", metavar="DATA", help="folder or files, as for qacg train --data")
-    parser.add_argument(
-        "--from",
-        dest="start",
-        metavar="PATH",
-        help="checkpoint with which training will start, or `minilm` or `scratch`, as for qacg train",
-    )
-    parser.add_argument(
-        "--max-length",
-        type=int,
-        default=128,
-        metavar="N",
-        help="planned maximum length in tokens (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--doubts",
-        type=int,
-        default=20,
-        metavar="N",
-        help="maximum number of doubtful labels to print (default: %(default)s)",
-    )
+    add_option_flags(parser, TrainingOptions, ["from_checkpoint", "max_length"])
     parser.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write, with all doubtful labels")
-    parser.add_argument(
-        "--thorough",
-        action="store_true",
-        help="find doubtful labels with the model instead of TF-IDF; the model is trained once for each of three folds",
-    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    add_flags(parser, DataOptions)
+    add_option_flags(parser, DataOptions, DATA_FLAGS)
+    add_set_flag(parser, "an option for reading data that has no flag, such as dev_fraction=0.2")
+    add_table_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks the data, prints the results, and writes the doubtful labels to --output; returns 0."""
-    from qacg_models.checking.data_check import check_data, doubted_rows
-    from qacg_models.checking.thorough import FOLDS, model_doubts
+    from qacg_models.checking.data_check import check_data
     from qacg_models.data import load_data
-    from qacg_models.metrics.doubts import baseline_doubts
-    from qacg_models.runs.options import TrainingOptions
     from qacg_models.utils.cells import counted
     from qacg_models.utils.outputs import check_not_input, check_writable
 
-    check_range("doubts", arguments.doubts, 0, 1_000_000)
     if arguments.output is not None:
         check_writable("output", arguments.output)
         for source in arguments.data:
             check_not_input("output", arguments.output, source)
-    training = TrainingOptions(from_checkpoint=arguments.start, max_length=arguments.max_length)
-    options = DataOptions(**selected_fields(vars(arguments), DataOptions))
+    training = TrainingOptions(**selected_fields(vars(arguments), TrainingOptions))
+    options = DataOptions(**given_data_options(arguments))
     dataset = load_data(arguments.data, options=options, optional=("dev", "test"))
-    rows = list(dataset.splits["train"]) if arguments.thorough else doubted_rows(dataset)
-    if arguments.thorough:
-        doubts = model_doubts(dataset, training, lambda line: print(line, file=sys.stderr))
-        doubted_by = f"the model in {FOLDS}-fold cross-validation"
-    else:
-        doubts = baseline_doubts(rows, dataset.task)
-        doubted_by = "TF-IDF with logistic regression in cross-validation"
-    found = check_data(dataset, training, rows, doubts, doubted_by)
+    found = check_data(dataset, training)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         found.write_doubts(arguments.output)
-    print(json.dumps(found.to_json(), indent=1) if arguments.json else found.text(arguments.doubts))
+    print(json.dumps(found.to_json(), indent=1) if arguments.json else found.text(PRINTED_DOUBTS))
     if arguments.output is not None and not arguments.json:
         print(f"{counted(len(found.doubts), 'doubtful label')} in {arguments.output}")
     return 0

@@ -1,24 +1,23 @@
-"""`qacg convert`: converts checkpoints of other formats to models of this package, and back."""
+"""`qacg convert`: converts checkpoints of other formats to models of this package, or to BERT of transformers."""
 
 import argparse
 import json
 from pathlib import Path
 
-from qacg_models.cli.flags import check_range
-from qacg_models.errors import InputError
-from qacg_models.utils.plain_text import parse_json
+from qacg_models.cli.flags import add_set_flag
 
-# The formats of conversion/convert.py. Importing that module for a help text would be slow; a test compares both.
-FORMATS = ("own", "huggingface", "released", "tensorflow-names")
-
+# The formats of conversion.py. Importing that module for a help text would be slow; a test compares both.
+FORMATS = ("own", "huggingface")
+# Values of --allow: the fields of Permissions, and the argument `drop_unplaced` of `convert`.
+ALLOWED = ("initialize-missing", "truncate-contexts", "ignore-mismatched-sizes", "drop-unplaced")
 
 USES_MODELS = True
-HELP = "convert checkpoints of BERT and of the released code to models of this package, and back"
+HELP = "convert checkpoints of BERT and of the released code to models of this package"
 DESCRIPTION = (
     "Reads models of this package, state dicts of the released code (such as QACG-BERT and CG-BERT), and BERT of "
     "transformers (with any head) or converted from TensorFlow. The weights are safetensors or torch files, whole or "
-    "sharded. Reports what happened to every tensor. Fails if a tensor of the backbone is missing, unless "
-    "--initialize-missing is set."
+    "sharded. Reports what happened to every tensor. What a checkpoint lacks or has in another size is an "
+    "error, unless --allow names it."
 )
 
 
@@ -37,85 +36,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="configuration file (default: the one beside the weights)"
     )
+    add_set_flag(parser, 'a configuration field, as in --set \'contexts=["price", "safety"]\' --set num_labels=3')
     parser.add_argument(
-        "--set",
-        action="append",
+        "--allow",
+        nargs="+",
         default=[],
-        type=_assignment,
-        metavar="FIELD=JSON",
-        help='configuration field, as in --set \'contexts=["price", "safety"]\' --set num_labels=3',
-    )
-    parser.add_argument("--truncate-positions", type=int, metavar="N", help="keep the first N positions")
-    parser.add_argument(
-        "--resize-vocabulary", type=int, metavar="N", help="keep the first N tokens, or add new tokens up to N"
-    )
-    parser.add_argument(
-        "--truncate-contexts",
-        action="store_true",
-        help="keep the first contexts of SRC, as many as --set contexts=[...] has names",
-    )
-    parser.add_argument(
-        "--new-head", action="store_true", help="initialize a new head at random if the head of SRC has another size"
-    )
-    parser.add_argument(
-        "--initialize-missing", action="store_true", help="initialize at random the tensors that SRC lacks"
-    )
-    parser.add_argument(
-        "--drop-unplaced",
-        action="store_true",
-        help="omit tensors that --to huggingface does not support, such as contexts",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of randomly initialized tensors (default: %(default)s)"
+        choices=ALLOWED,
+        metavar="WHAT",
+        help="what may differ from SRC: initialize-missing, random weights for tensors that SRC lacks;"
+        " ignore-mismatched-sizes, a random head if its size differs; truncate-contexts, the first contexts, as"
+        " many as --set contexts=[...] has; drop-unplaced, no tensors that --to huggingface lacks",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
 
 
-def _assignment(text: str) -> tuple[str, object]:
-    field, found, value = text.partition("=")
-    if not found or not field:
-        raise argparse.ArgumentTypeError(f"expected FIELD=JSON, got {text!r}")
-    try:
-        return field, parse_json(value)
-    except ValueError:
-        return field, value  # a bare word, as in pooler=attention
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Converts the checkpoint, and prints the report; returns 0."""
-    from qacg_models.checkpoints.permissions import Permissions
-    from qacg_models.conversion.convert import convert
+    from qacg_models.checkpoints.fitting import Permissions
+    from qacg_models.conversion import convert
 
-    check_range("seed", arguments.seed, 0, 2**64 - 1)
-    overrides = dict(arguments.set)
-    for flag, field in (("truncate_positions", "max_position_embeddings"), ("resize_vocabulary", "vocab_size")):
-        number = getattr(arguments, flag)
-        if number is None:
-            continue
-        if field in overrides:
-            raise InputError(
-                f"{flag.replace('_', '-')}: expected no {field} in --set, got one. Both flags set {field}; omit one"
-                " flag."
-            )
-        overrides[field] = number
+    allowed = {name.replace("-", "_") for name in arguments.allow}
     report = convert(
         arguments.src,
         arguments.dst,
         to=arguments.to,
         model=arguments.model,
         config=arguments.config,
-        overrides=overrides,
-        permissions=Permissions(
-            initialize_missing=arguments.initialize_missing,
-            truncate_positions=arguments.truncate_positions is not None,
-            truncate_contexts=arguments.truncate_contexts,
-            resize_vocabulary=arguments.resize_vocabulary is not None,
-            ignore_mismatched_sizes=arguments.new_head,
-        ),
-        drop_unplaced=arguments.drop_unplaced,
+        overrides=dict(arguments.set),
+        permissions=Permissions(**dict.fromkeys(allowed - {"drop_unplaced"}, True)),
+        drop_unplaced="drop_unplaced" in allowed,
         overwrite=arguments.overwrite,
-        seed=arguments.seed,
     )
     print(json.dumps(report.to_json(), indent=1) if arguments.json else f"{report}\nwritten to {arguments.dst}")
     return 0

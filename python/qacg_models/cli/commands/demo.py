@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the model (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of training (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -33,4 +32,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     for name, path in (("report", arguments.report), ("output", arguments.output)):
         check_writable(name, path)
-    return run(arguments.report, arguments.output, training_options(arguments.seed))
+    return run(arguments.report, arguments.output, training_options())

@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.cli.flags import (
-    TRAINING_FIELDS,
-    add_flags,
     add_model_flags,
+    add_set_flag,
+    add_table_flags,
     check_machine_flags,
-    check_range,
+    given_data_options,
     print_machine_line,
-    selected_fields,
 )
-from qacg_models.data.options import DataOptions
 
 if TYPE_CHECKING:
     from qacg_models.data import Example
     from qacg_models.inference.trained_model import TrainedModel
-    from qacg_models.reporting.evaluation_page import Evaluation
+    from qacg_models.reporting.evaluation import Evaluation
 
 USES_MODELS = True
 HELP = "print metrics of a trained model, and the calibration of its probabilities"
@@ -33,9 +31,8 @@ DESCRIPTION = (
     " and TF-IDF if training stored its metrics for these rows. Also prints the expected calibration error before and"
     " after temperature scaling. The last table has, for several thresholds, the share of predictions with at least"
     " that probability (coverage) and their accuracy; `qacg predict --min-confidence` marks the other predictions."
-    " Data options that are not given have the values of the model's training, not the defaults printed below (those"
-    " of qacg train)."
 )
+SAMPLES = 1000  # bootstrap samples for the confidence intervals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,20 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="split to evaluate (default: test for a folder, all rows for files)",
     )
     add_model_flags(parser)
-    parser.add_argument(
-        "--bootstrap",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="bootstrap samples for the confidence intervals; 0: no intervals (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--bootstrap-seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="seed of the bootstrap samples (default: %(default)s)",
-    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write, with unrounded values")
     parser.add_argument(
         "--report",
@@ -79,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for a page with the metrics and a reliability diagram; an earlier page is replaced",
     )
     parser.add_argument("--json", action="store_true", help="print the JSON instead of a table")
-    add_flags(parser, DataOptions, leave_out=TRAINING_FIELDS)
+    add_set_flag(parser, "an option for reading --data that has no flag, such as wide=false")
+    add_table_flags(parser, of_model=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -87,48 +71,36 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.data import describe_examples, evaluation_warnings
     from qacg_models.data.example import distinct
     from qacg_models.inference.trained_model import probabilities_of
-    from qacg_models.inference.truncation import TruncationCount
+    from qacg_models.inference.truncation import describe_truncation
     from qacg_models.metrics import intervals
-    from qacg_models.reporting.breakdown import Breakdown
-    from qacg_models.reporting.confidence import Confidence
-    from qacg_models.reporting.evaluation_page import Evaluation, begin_page, write_page
-    from qacg_models.reporting.result_tables import (
-        OPTIMISTIC,
+    from qacg_models.reporting.evaluation import Breakdown, Confidence, Evaluation, begin_page, write_page
+    from qacg_models.reporting.tables import (
         baselines,
         compare_with_stored,
         row_title,
         selection_note,
     )
-    from qacg_models.runs.training_texts import count_training_texts
 
     _check(arguments)
     check_machine_flags(arguments)
     page = None if arguments.report is None else begin_page(arguments.report)
     trained = _load_model(arguments)
     rows, split, paths, left_out = _load_rows(arguments, trained)
-    trained_on = count_training_texts(arguments.model, (text for (text,) in distinct(rows, "sentence")))
     print_machine_line(trained, arguments.batch_size)
     logits = trained.logits(rows, arguments.batch_size)
     judge = trained.judge(rows, logits)
     model, metrics = row_title(trained.record, split) + (", int8" if trained.int8 else ""), judge(None)
-    bounds = {}
-    if arguments.bootstrap:
-        sentences = [row.sentence for row in rows]
-        bounds[model] = intervals(judge, sentences, repeats=arguments.bootstrap, seed=arguments.bootstrap_seed)
-    truncation = TruncationCount(trained)
-    truncation.add_rows(rows)
-    cut = truncation.describe("train with a larger --max-length, or split the texts")
+    bounds = {model: intervals(judge, [row.sentence for row in rows], repeats=SAMPLES)}
+    contexts: dict[str, list[str]] = {}
+    for sentence, context in distinct(rows, "sentence", "context"):
+        contexts.setdefault(sentence, []).append(context)
+    advice = "train with a larger --max-length, or split the texts"
+    truncated, cut = describe_truncation(trained, contexts.items(), advice)
     warnings = evaluation_warnings(split, rows, trained.task)
     stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
-    notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
-    notes += [] if trained_on is None else [trained_on.describe(consequence=OPTIMISTIC not in stored)]
+    notes = [f"from, to: 95 % confidence interval from {SAMPLES:,} bootstrap samples of sentences"]
+    notes += [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
     notes += [] if cut is None else [cut]
-    if bounds:
-        samples = (
-            f"from, to: 95 % confidence interval from {arguments.bootstrap} bootstrap samples of sentences, seed "
-            f"{arguments.bootstrap_seed}"
-        )
-        notes.insert(0, samples)
     evaluation = Evaluation(
         described=describe_examples(split, rows, trained.task),
         results={model: metrics} | baselines(trained, paths, split, rows),
@@ -138,13 +110,12 @@ def run(arguments: argparse.Namespace) -> int:
         confidence=Confidence.of(trained, rows, logits),
     )
     content = {name: result.to_json() for name, result in evaluation.results.items()} | {
-        "intervals": _intervals_json(bounds[model], arguments) if bounds else None,
+        "intervals": _intervals_json(bounds[model]),
         "breakdown": evaluation.breakdown.to_json(),
         "calibration": evaluation.confidence.to_json(),
         "split": split,
         "rows": len(rows),
-        "truncated_texts": truncation.cut,
-        "training_texts": None if trained_on is None else asdict(trained_on),
+        "truncated_texts": truncated,
         "selected_on": trained.record.selected.split,
         "stored": stored,
         "warnings": [asdict(one) for one in warnings],
@@ -154,16 +125,14 @@ def run(arguments: argparse.Namespace) -> int:
     written = None if page is None else write_page(page, evaluation)
     print(text if arguments.json else _text(evaluation))
     if written is not None and not arguments.json:
-        print(f"page in {written} (open it in a browser), with its plots beside it as SVG and PNG")
+        print(f"page in {written} (open it in a browser)")
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Checks --bootstrap, --bootstrap-seed and --output before the model is loaded; raises InputError."""
+    """Checks --output before the model is loaded; raises InputError."""
     from qacg_models.utils.outputs import check_not_input, check_writable
 
-    check_range("bootstrap", arguments.bootstrap, 0, 1_000_000)
-    check_range("bootstrap-seed", arguments.bootstrap_seed, 0, 2**64 - 1)
     if arguments.output is not None:
         check_writable("output", arguments.output)
         for source in arguments.data:
@@ -187,7 +156,7 @@ def _load_rows(
     from qacg_models.data import check_contexts, load_data, load_file
     from qacg_models.utils.outputs import check_not_input
 
-    options = trained.data_options.overridden(selected_fields(vars(arguments), DataOptions))
+    options = trained.data_options.overridden(given_data_options(arguments))
     paths, split, left_out = tuple(arguments.data), arguments.split, []
     if split is None and not paths[0].is_dir():
         rows = load_file(paths, trained.task, options, contexts=trained.contexts, notes=left_out)
@@ -201,9 +170,9 @@ def _load_rows(
     return rows, split, paths, list(dataset.skipped)
 
 
-def _intervals_json(bounds: Mapping[str, tuple[float, float]], arguments: argparse.Namespace) -> dict:
+def _intervals_json(bounds: Mapping[str, tuple[float, float]]) -> dict:
     plain = {name: [None if math.isnan(value) else value for value in pair] for name, pair in bounds.items()}
-    return {"level": 0.95, "samples": arguments.bootstrap, "seed": arguments.bootstrap_seed, **plain}
+    return {"level": 0.95, "samples": SAMPLES, **plain}
 
 
 def _write(output: Path | None, text: str) -> None:
@@ -217,9 +186,8 @@ def _write(output: Path | None, text: str) -> None:
 
 def _text(evaluation: Evaluation) -> str:
     """Returns the tables for the terminal; JSON and the page also have scores by aspect and the worst errors."""
-    from qacg_models.reporting.confidence import DEFINITION
-    from qacg_models.reporting.result_tables import show
-    from qacg_models.reporting.tables import text_table
+    from qacg_models.reporting.evaluation import DEFINITION
+    from qacg_models.reporting.tables import show, text_table
     from qacg_models.runs.calibration import VALIDITY
 
     confidence = evaluation.confidence

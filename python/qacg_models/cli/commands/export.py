@@ -9,20 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.cli.flags import check_range
-from qacg_models.cli.text_flags import add_quoting_flag
 from qacg_models.errors import InputError
-from qacg_models.export.formats import FORMATS
 
 if TYPE_CHECKING:
     from qacg_models.data import Example
-    from qacg_models.export.check import Check
+    from qacg_models.export.export import Check
     from qacg_models.inference.trained_model import TrainedModel
     from qacg_models.reporting.model_page import Runtime
 
 USES_MODELS = True
 PAGE = "page"
-HELP = "write a trained model as one ONNX or torch.export file, or as an offline page, checked against the model"
+CHECKED_ROWS = 500  # a row is a text with an aspect; more take longer, and fewer miss rare differences
+HELP = "write a trained model as one ONNX file, or as an offline page, checked against the model"
 DESCRIPTION = (
     "Writes the model with eager attention, for any batch size, and for lengths up to the model's number of positions."
     " Inputs: input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits."
@@ -38,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s MODEL --output FILE [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     parser.add_argument(
-        "--to", choices=(*FORMATS, PAGE), default="onnx", help="format: .onnx, .pt2 or .html (default: %(default)s)"
+        "--to", choices=("onnx", PAGE), default="onnx", help="format: .onnx or .html (default: %(default)s)"
     )
     parser.add_argument(
         "--int8",
@@ -50,52 +48,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runtime",
         type=Path,
         metavar="FILE",
-        help="for a page: the archive of the npm package onnxruntime-web that `npm pack` writes (default: the archive "
-        "in the current folder; if there is none, the error states the command)",
+        help="for a page: the archive of onnxruntime-web that `npm pack` writes (default: in the current folder)",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="file to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
-    check = parser.add_argument_group("check")
-    check.add_argument(
-        "--check-on",
-        type=Path,
-        metavar="FILE",
-        help="texts on which the file is compared with the model, in a format of qacg predict --input (default: dev "
-        "and test of the training data if their files are unchanged, otherwise the bundled sample)",
-    )
-    check.add_argument("--text-column", metavar="NAME", help="text column of --check-on (default: that of training)")
-    add_quoting_flag(check, "that of training")
-    check.add_argument(
-        "--check-rows",
-        type=int,
-        default=500,
-        metavar="N",
-        help="maximum number of rows to compare, evenly spaced; a row is a text with an aspect (default: %(default)s)",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exports the model, prints the comparison of the file with the model, and returns 0, or 1 if the check fails."""
-    from qacg_models.export.check_rows import rows_at_hand, rows_of_file, spread
-    from qacg_models.export.write import check_output
+    from qacg_models.export.export import SUFFIX, check_output, check_packages, rows_at_hand, spread
     from qacg_models.inference.trained_model import load_trained
-    from qacg_models.reporting.model_page import SUFFIX
-    from qacg_models.utils.outputs import check_not_input
+    from qacg_models.reporting.model_page import SUFFIX as PAGE_SUFFIX
 
     to_page = arguments.to == PAGE
-    check_range("check-rows", arguments.check_rows, 1, 1_000_000)
-    check_output(arguments.output, SUFFIX if to_page else FORMATS[arguments.to].suffix, arguments.overwrite)
-    FORMATS["onnx" if to_page else arguments.to].load_module(arguments.int8)
+    check_output(arguments.output, PAGE_SUFFIX if to_page else SUFFIX, arguments.overwrite)
+    check_packages()
     runtime = _runtime(arguments)
-    if arguments.check_on is not None:
-        check_not_input("output", arguments.output, arguments.check_on)
     trained = load_trained(arguments.model)
-    if arguments.check_on is None:
-        rows, source = rows_at_hand(trained, arguments.model)
-    else:
-        rows = rows_of_file(trained, arguments.check_on, arguments.text_column, arguments.quoting)
-        source = str(arguments.check_on)
-    chosen = spread(rows, arguments.check_rows)
+    rows, source = rows_at_hand(trained, arguments.model)
+    chosen = spread(rows, CHECKED_ROWS)
     if runtime is not None:
         found = _write_page(arguments, trained, chosen, runtime)
     else:
@@ -110,13 +81,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence[Example], output: Path) -> Check:
-    from qacg_models.export.write import export
+    from qacg_models.export.export import export
 
     return export(
         trained,
         output,
         rows,
-        to="onnx" if arguments.to == PAGE else arguments.to,
         overwrite=arguments.overwrite,
         int8=arguments.int8 or arguments.to == PAGE,
         say=lambda line: print(f"{line} ...", file=sys.stderr),

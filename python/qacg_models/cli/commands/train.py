@@ -1,24 +1,24 @@
 """`qacg train`: trains a model, or one per seed, on a folder or files of data."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from qacg_models.cli.flags import add_flags, selected_fields
-from qacg_models.cli.interruption import with_resume
+from qacg_models.cli.flags import DATA_FLAGS, add_option_flags, add_set_flag, add_table_flags, selected_fields
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.recipes import describe_default
-from qacg_models.utils.output_lock import unfinished_path
+from qacg_models.runs.options import TrainingOptions, describe_default
 
 USES_MODELS = True
 HELP = "train on tables of your own (CSV, JSON, JSONL, Excel, Parquet), or on SentiHood, SemEval, MAMS or GermEval"
 DESCRIPTION = (
-    "Trains a model from scratch or from a checkpoint, and evaluates it on dev and test. Keeps the weights that are "
-    "best on dev, or the weights of the last step if --eval-every evaluates no others. Options that are not given take "
-    "the defaults of the recipe. The run writes all options beside its model, as run.yaml, which --config reads. Under "
-    "torchrun, several processes train the model together."
+    "Trains a model from scratch or from a checkpoint, and evaluates it on dev and test. Options that are not given "
+    "have the defaults of a recipe. The run writes all options beside its model, as run.yaml, which --config reads; "
+    "--set sets those without a flag. Under torchrun, several processes train the model together."
+)
+# Options of training with a flag. `--set` sets the others, which most users leave at their default.
+FLAGS = (
+    *("model", "from_checkpoint", "max_length", "minutes", "epochs", "max_steps", "batch_size", "learning_rate"),
+    *("attention", "bf16", "threads"),
 )
 
 
@@ -26,78 +26,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s --data PATH [PATH ...] --output DIR [option ...]"
     parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="options as YAML or JSON, such as MODEL/run.yaml; flags override them",
-    )
-    parser.add_argument(
         "--data",
         nargs="+",
         action="extend",
         default=argparse.SUPPRESS,
         metavar="PATH",
-        help="folder with the files of the splits, or one or several files; if there is no dev file, and no row is "
-        "marked dev in a column 'split', a share of the training sentences becomes dev",
+        help="folder with the files of the splits, or one or several files",
     )
     parser.add_argument("--output", default=argparse.SUPPRESS, metavar="DIR", help="folder to create for the model")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="options as YAML or JSON, such as MODEL/run.yaml; --set and flags override them",
+    )
+    add_set_flag(parser, "an option of the configuration, such as schedule=linear; --set NAME= describes it")
     parser.add_argument(
         "--seeds",
         type=int,
         nargs="+",
         default=argparse.SUPPRESS,
         metavar="N",
-        help="seeds of training; with several, each model is in OUTPUT/seed-N, and mean and standard deviation of the "
-        "metrics are printed (default: 0)",
+        help="seeds of training; with several, each model is in OUTPUT/seed-N (default: 0)",
     )
     parser.add_argument("--resume", action="store_true", help="continue an unfinished run from its newest checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing model or unfinished run")
-    parser.add_argument(
-        "--rows", type=Path, metavar="DIR", help="folder for records of the metrics, one line of JSON per seed"
-    )
-    add_flags(parser, DataOptions)
-    add_flags(parser, TrainingOptions, leave_out=("seed",), default_of=describe_default)
+    parser.add_argument("--rows", type=Path, metavar="DIR", help="folder for records of the metrics, for qacg table")
+    add_option_flags(parser.add_argument_group("training"), TrainingOptions, FLAGS, describe_default)
+    add_option_flags(parser.add_argument_group("data"), DataOptions, DATA_FLAGS)
+    add_table_flags(parser)
 
 
-def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
-    """Returns the arguments that resume an interrupted run; None if nothing in --output can be resumed.
+def given_options(arguments: argparse.Namespace) -> dict[str, object]:
+    """Returns the options that the file of --config, --set or flags give, and all other arguments, by name.
 
     Raises:
-        InputError: the file of --config cannot be used.
-        KeyError: no output is given.
+        InputError: the file cannot be used, an option is unknown, or a value has another type.
     """
-    from qacg_models.runs.run_config import read_run_file
+    from qacg_models.runs.record import checked_options, read_run_file
 
-    file_options = {} if arguments.config is None else read_run_file(arguments.config)
-    output = Path((file_options | vars(arguments))["output"])
-    # Finished seeds are kept, unless --overwrite replaces them.
-    has_finished_seeds = not arguments.overwrite and any(output.glob("seed-*"))
-    if has_finished_seeds or unfinished_path(output).exists() or any(output.glob(unfinished_path(Path("seed-*")).name)):
-        return with_resume(given, arguments)
-    return None
+    file = {} if arguments.config is None else read_run_file(arguments.config)
+    return file | checked_options(dict(arguments.set), "set") | vars(arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains one model per seed, prints their metrics, and writes the records of --rows; returns 0."""
     from qacg_models.data import describe, load_data
-    from qacg_models.reporting.result_tables import (
+    from qacg_models.reporting.run_records import append_rows
+    from qacg_models.reporting.tables import (
         selection_note,
         show,
         show_seeds,
         stored_results,
         weaker_than_tfidf,
     )
-    from qacg_models.reporting.run_records import append_rows
-    from qacg_models.runs.run_config import read_run_file
-    from qacg_models.training import train_seeds
+    from qacg_models.training import summarize, train_seeds
     from qacg_models.training.run import selection_split
-    from qacg_models.training.seeds import summarize
     from qacg_models.utils.distributed import is_main, main_only
     from qacg_models.utils.outputs import check_writable
 
     say = main_only(print)
-    given = {} if arguments.config is None else read_run_file(arguments.config)
-    given |= vars(arguments)
+    given = given_options(arguments)
     for name in ("data", "output"):
         if name not in given:
             raise InputError(f"{name}: expected a path, from --{name} or the file of --config, got none.")

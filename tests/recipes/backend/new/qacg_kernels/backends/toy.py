@@ -4,7 +4,7 @@ import torch
 
 from qacg_kernels.call import equations
 from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved
-from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.operators.autograd import define_operators
 
 NAME = "toy"
 RANK = 35

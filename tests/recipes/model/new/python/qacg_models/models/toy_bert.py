@@ -3,17 +3,26 @@
 Its classifier reads P * (1 + E): the pooled output, scaled by a learned embedding of the context.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from qacg_models.configs.toy_bert import ToyBertConfig
 from qacg_models.models.bert import BertModel
+from qacg_models.models.context_bert import ContextConfig
 from qacg_models.models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
-from qacg_models.modules.input_checks import checked_context_ids
+from qacg_models.modules.batch import checked_context_ids
 from qacg_models.modules.losses import classification_loss
-from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
+from qacg_models.modules.attention import IMPLEMENTATIONS
+
+
+class ToyBertConfig(ContextConfig):
+    """Configuration of the toy BERT: the fields of `ContextConfig` and no others."""
+
+    model_type = "toy_bert"
+
+    def __init__(self, **kwargs: Any):  # documented and checked in ContextConfig
+        super().__init__(**kwargs)
 
 
 class ToyBertForSequenceClassification(EncoderPreTrainedModel):

@@ -1,1 +1,0 @@
-"""Attribution of a predicted logit to tokens: gradient sensitivity and layer-wise relevance."""

@@ -1,0 +1,229 @@
+"""Conversion of a checkpoint to a folder of this package, or to a BERT of transformers.
+
+The source is a checkpoint of this package, or a published checkpoint of BERT or of the models of this package.
+
+| format | weights | configuration | read by |
+|---|---|---|---|
+| own | model.safetensors | config.json | `from_pretrained` of this package |
+| huggingface | model.safetensors | config.json | BERT of transformers |
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import BertConfig, PreTrainedConfig
+
+from qacg_models.checkpoints.files import CONFIG_NAMES, Source, config_file, open_source, read_json, weights_file
+from qacg_models.checkpoints.fitting import NOTHING, Permissions, asking_for
+from qacg_models.checkpoints.loading import EncoderCheckpointLoading, HeadCheckpointLoading, prepare, variant
+from qacg_models.checkpoints.names import part_of
+from qacg_models.checkpoints.report import Report, some
+from qacg_models.errors import CheckpointError
+from qacg_models.models.auto import MODELS, load_class
+from qacg_models.utils.atomic_files import atomic_folder, explain_write_errors, follow_umask
+from qacg_models.utils.outputs import check_writable
+
+FORMATS = ("own", "huggingface")
+DEFAULT_MODEL = "QACGBertForSequenceClassification"
+_BERT_FIELDS = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size"),
+    *("initializer_range", "layer_norm_eps", "id2label", "label2id", "problem_type", "pad_token_id"),
+    "classifier_dropout",
+)
+_TOKENIZER_FILES = (
+    *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+)
+
+
+def convert(
+    src: Path | str,
+    dst: Path | str,
+    *,
+    to: str = "own",
+    model: str | None = None,
+    config: Path | str | None = None,
+    overrides: Mapping[str, object] = MappingProxyType({}),
+    permissions: Permissions = NOTHING,
+    drop_unplaced: bool = False,
+    overwrite: bool = False,
+    seed: int = 0,
+) -> Report:
+    """Converts a checkpoint to a model folder.
+
+    The folder is written under a temporary name beside `dst`, and renamed when complete. Tokenizer files beside the
+    weights are copied.
+
+    Args:
+        src: path of a folder, a file of weights, or the index of shards.
+        dst: path of the new folder; its parent folder is created.
+        to: one of FORMATS.
+        model: name of a class of this package; None: the class is inferred from the configuration or the tensors.
+        config: the configuration file or its folder; None: the file beside the weights.
+        overrides: fields that replace those of the checkpoint.
+        permissions: what the user permits for tensors that are missing or have another size.
+        drop_unplaced: True: drop tensors that the format "huggingface" cannot store, such as contexts. False: such
+            tensors raise CheckpointError.
+        overwrite: replace a model folder at `dst`.
+        seed: seed of the random values of tensors that the source lacks, in the format "own".
+
+    Returns:
+        The report about every tensor.
+
+    Raises:
+        CheckpointError: `to` or `model` is unknown, the source cannot be converted, or `dst` has files and must not be
+            replaced: `overwrite` is False, or `dst` is no model folder or contains `src`.
+        InputError: `dst` cannot be written.
+        OSError: a file of the source cannot be read.
+    """
+    src, dst = Path(src), Path(dst)
+    if to not in FORMATS:
+        raise CheckpointError(f"to: expected one of {', '.join(FORMATS)}, got {to!r}")
+    weights = weights_file(src)
+    _check_destination(src, dst, overwrite)
+    check_writable("dst", dst)
+    options = {"overrides": overrides, "permissions": permissions}
+    head = _head_class(weights, model, config)
+    if head is None:
+        source = open_source(weights, config=config)
+        chosen = _encoder_class(source, model, plain=to != "own")
+    elif to != "own":
+        raise CheckpointError(f"to: expected 'own' for {head.__name__}, got {to!r}. Use --to own.")
+    dst.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_folder(dst) as folder, explain_write_errors(folder), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        if to == "huggingface":
+            report = _write_hugging_face(folder, source, chosen, drop_unplaced, **options)
+        else:
+            if head is None:
+                converted, info = chosen.from_source(source, **options)
+            else:
+                converted, info = head.from_file(weights, config=config, **options)
+            converted.save_pretrained(folder)
+            report = info["report"]
+            if report.missing:
+                report.notes.append(f"missing tensors have initial values (seed {seed})")
+        copied = [name for name in _TOKENIZER_FILES if (weights.parent / name).is_file()]
+        for name in copied:
+            shutil.copyfile(weights.parent / name, folder / name)
+        if copied:
+            report.notes.append(f"copied: {', '.join(copied)}")
+    return report
+
+
+def _check_destination(src: Path, dst: Path, overwrite: bool) -> None:
+    if not dst.exists() or (dst.is_dir() and not any(dst.iterdir())):
+        return
+    if dst.resolve() in (src.resolve(), *src.resolve().parents):
+        raise CheckpointError(f"dst: expected a folder that does not contain {src}, got {dst}. Choose another folder.")
+    if not overwrite:
+        raise CheckpointError(
+            f"dst: expected a new folder, got {dst}, which exists. Choose another folder, or use --overwrite."
+        )
+    if not any((dst / name).is_file() for name in CONFIG_NAMES):
+        raise CheckpointError(f"dst: expected a model folder to overwrite, got {dst}. Choose another folder.")
+
+
+def _head_class(weights: Path, name: str | None, config: Path | str | None) -> type[HeadCheckpointLoading] | None:
+    """Returns the class of a model with a head over any encoder; None if the checkpoint is for another class.
+
+    The class has the name `name`; if this is None, the model type in the configuration file.
+    """
+    heads = [entry for entry in MODELS if entry.tensors == "head"]
+    if name is not None:
+        chosen = [entry for entry in heads if entry.name == name]
+    else:
+        path = config_file(weights, config)
+        kind = None if path is None else read_json(path).get("model_type")
+        chosen = [entry for entry in heads if entry.model_type == kind]
+    return load_class(chosen[0]) if chosen else None
+
+
+def _encoder_class(source: Source, name: str | None, *, plain: bool) -> type[EncoderCheckpointLoading]:
+    """Returns the class for the checkpoint of an encoder or its classifier.
+
+    Args:
+        source: the checkpoint.
+        name: name of a class; None: the class in a configuration of this package, otherwise inferred from the tensors.
+        plain: selects the class that is inferred if the checkpoint has no context tensors. True: the BERT class with
+            the checkpoint's head, if any; False: DEFAULT_MODEL.
+
+    Raises:
+        CheckpointError: `name` is unknown, or the tensors fit several classes.
+    """
+    fields = source.fields or {}
+    encoders = [entry for entry in MODELS if entry.tensors == "bert"]
+    if name is None and any(entry.model_type == fields.get("model_type") for entry in encoders):
+        name = next(iter(fields.get("architectures") or [None]))
+    if name is None:
+        name = _inferred_model(source, plain)
+    for entry in encoders:
+        if entry.name == name:
+            return load_class(entry)
+    raise CheckpointError(f"model: expected one of {', '.join(entry.name for entry in MODELS)}, got {name!r}")
+
+
+def _inferred_model(source: Source, plain: bool) -> str:
+    if any(part_of(name) == "context" for name in source.tensors):
+        if not any("context_layer." in name for name in source.tensors):
+            return "AspectBertForSequenceClassification" if "classifier.weight" in source.tensors else "AspectBertModel"
+        fields = variant(source)
+        # CG-BERT and QACG-BERT with equal values of these fields have tensors of the same names and shapes. Of the
+        # published models, only the released QACG-BERT has the values below.
+        if (fields.get("context_projection"), fields.get("lambda_bias")) == ("hidden", True):
+            return DEFAULT_MODEL
+        raise CheckpointError(
+            f"{source.path}: model: expected the name of a class, since the tensors fit both QACG-BERT and CG-BERT, "
+            "got none. Set model (qacg convert --model) to that name."
+        )
+    if not plain:
+        return DEFAULT_MODEL
+    if "qa_outputs.weight" in source.tensors:
+        return "BertForQuestionAnswering"
+    return "BertForSequenceClassification" if "classifier.weight" in source.tensors else "BertModel"
+
+
+def _write_hugging_face(
+    folder: Path, source: Source, model_class: type[EncoderCheckpointLoading], drop_unplaced: bool, **options
+) -> Report:
+    """Writes the tensors that BERT of transformers has.
+
+    Raises:
+        CheckpointError: the checkpoint has other tensors, and `drop_unplaced` is False.
+    """
+    prepared = prepare(model_class, source, **options)
+    tensors, report = dict(prepared.tensors), prepared.report
+    if "qa_outputs.weight" in tensors and (pooler := [name for name in tensors if part_of(name) == "pooler"]):
+        for name in pooler:
+            del tensors[name]
+        report.notes.append("dropped pooler.dense, which BertForQuestionAnswering of transformers does not have")
+    names = [name for name in tensors if part_of(name) in ("context", "pooler gate")]
+    if names and not drop_unplaced:
+        raise CheckpointError(
+            f"{report.source}: expected only tensors that BERT has, got {some(names)}. Set "
+            f"{asking_for('drop_unplaced')} to drop them; predictions then differ from those of {report.model}."
+        )
+    for name in names:
+        del tensors[name]
+    if names:
+        report.notes.append(f"dropped {len(names)} tensors that BERT does not have")
+    _hugging_face_config(prepared.config, tensors).save_pretrained(folder)
+    copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    save_file(copies, folder / "model.safetensors", metadata={"format": "pt"})
+    follow_umask([folder / "model.safetensors"])
+    report.notes.append(f"{len(tensors)} tensors written as huggingface")
+    return report
+
+
+def _hugging_face_config(config: PreTrainedConfig, tensors: Mapping[str, Tensor]) -> BertConfig:
+    heads = {
+        "qa_outputs.weight": "BertForQuestionAnswering",
+        "classifier.weight": "BertForSequenceClassification",
+    }
+    architecture = next((model for name, model in heads.items() if name in tensors), "BertModel")
+    return BertConfig(**{field: getattr(config, field) for field in _BERT_FIELDS}, architectures=[architecture])

@@ -1,0 +1,116 @@
+"""Predictor: from a DataFrame to a DataFrame, in chunks, in another process, with rows that cannot be used."""
+
+import pickle
+
+import pandas as pd
+import pytest
+from errors import raises
+from qacg_models.data.task import SENTIHOOD
+from qacg_models.inference import predictor as module
+from qacg_models.inference.predictor import Predictor, UnusableRows
+from untrained import OWN, TEXTS, write_model
+
+SHARES = [f"p({label})" for label in OWN.labels]
+
+
+@pytest.fixture(scope="module")
+def predictor(model):
+    return Predictor.from_pretrained(model)
+
+
+@pytest.fixture
+def frame():
+    return pd.DataFrame({"id": list("xyz"), "text": [*TEXTS[:2], "The bill. The food was fine."]}, index=[7, 7, 3])
+
+
+def test_predict_has_a_row_for_each_text_and_aspect(predictor, frame):
+    found = predictor.predict(frame, aspects=["price", "food"], min_confidence=0.5)
+    assert found.index.tolist() == [7, 7, 7, 7, 3, 3]
+    assert found.columns.tolist() == ["id", "text", "aspect", "label", "certainty", *SHARES]
+    assert found["id"].tolist() == list("xxyyzz") and found["aspect"].tolist() == ["price", "food"] * 3
+    best = found[SHARES].to_numpy()
+    assert found["label"].tolist() == [OWN.labels[place] for place in best.argmax(axis=1)]
+    assert (found["certainty"] == "certain").tolist() == (best.max(axis=1) >= 0.5).tolist()
+
+
+@pytest.mark.parametrize("by", ["text", "sentence", "document"])
+def test_predict_by_chunks_equals_the_whole_frame(predictor, frame, by):
+    """As an engine divides a table; batches of other sizes round differently."""
+    whole = predictor.predict(frame, by=by)
+    chunks = [predictor.predict(frame[start : start + 1], by=by) for start in range(len(frame))]
+    pd.testing.assert_frame_equal(pd.concat(chunks), whole, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("by", ["text", "sentence"])
+def test_pickled_predictor_predicts_the_same(predictor, frame, by):
+    copy = pickle.loads(pickle.dumps(predictor))
+    pd.testing.assert_frame_equal(copy.predict(frame, by=by), predictor.predict(frame, by=by), check_exact=True)
+
+
+def test_predict_leaves_its_input_unchanged(predictor, frame):
+    before = frame.copy()
+    predictor.predict(frame, by="sentence", min_confidence=0.9)
+    pd.testing.assert_frame_equal(frame, before)
+
+
+def test_predict_skipped_rows_have_no_prediction(predictor):
+    cells = {"text": [TEXTS[0], None, TEXTS[1], " "], "aspect": ["food", "food", float("nan"), "price"]}
+    found = predictor.predict(pd.DataFrame(cells), by="sentence", min_confidence=0.5, on_empty="skip")
+    assert found.index.tolist() == [0, 1, 2, 3] and found["sentence"].dtype == "Int64"
+    for name in ("sentence", "label", "certainty", *SHARES):
+        assert found[name].isna().tolist() == [False, True, True, True]
+    assert found["aspect"].isna().tolist() == [False, False, True, False]
+    assert found["text"].isna().tolist() == [False, True, False, True]
+
+
+def test_predict_lists_unusable_rows(predictor):
+    frame = pd.DataFrame({"text": ["fine", "", "so so"], "aspect": ["food", "food", "view"]}, index=["a", "b", "c"])
+    message = "InputError: frame: index 'b': text: expected a sentence, got ... (also unusable: index 'c')"
+    with raises(message) as caught:
+        predictor.predict(frame)
+    assert caught.value.reasons.keys() == {1, 2} and caught.value.reasons[2].endswith("got 'view'")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value), "a worker can report it"
+    with pytest.raises(UnusableRows, match=r"index 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 19 more\)$"):
+        predictor.predict(pd.DataFrame({"text": [""] * 30}))
+
+
+def test_predict_of_targets_takes_those_of_rows_or_texts(tmp_path):
+    predictor = Predictor.from_pretrained(write_model(tmp_path / "model", SENTIHOOD, layers=1))
+    found = predictor.predict(pd.DataFrame({"text": [TEXTS[3]]}), aspects=["price"])
+    assert found[["target", "aspect"]].to_numpy().tolist() == [["location - 1", "price"], ["location - 2", "price"]]
+    frame = pd.DataFrame({"text": ["nice", "nice"], "target": ["location - 2", "location - 1"]})
+    assert predictor.predict(frame, aspects=["price"])["target"].tolist() == frame["target"].tolist()
+
+
+def test_predict_sorts_texts_by_length(predictor, monkeypatch):
+    seen, plain = [], module.PackingCollator.__call__
+    monkeypatch.setattr(
+        module.PackingCollator,
+        "__call__",
+        lambda self, features: seen.append([len(one["input_ids"]) for one in features]) or plain(self, features),
+    )
+    texts = ["slow " * (number % 5 + 1) for number in range(10)]
+    predictor.predict(pd.DataFrame({"text": texts}), aspects=["food"], batch_size=4)
+    lengths = [length for batch in seen for length in batch]
+    assert [len(batch) for batch in seen] == [4, 4, 2] and lengths == sorted(lengths) != lengths[::-1]
+
+
+def test_predict_reports_its_progress(predictor, frame):
+    shares = []
+    predictor.predict(frame, batch_size=4, progress=shares.append)
+    assert shares == pytest.approx([4 / 9, 8 / 9, 1])
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "error"),
+    [
+        ([TEXTS[0]], {}, "TypeError: frame: expected a pandas DataFrame, got list"),
+        (pd.DataFrame({"words": ["a"]}), {}, "InputError: frame: expected the column 'text', got 'words'"),
+        (pd.DataFrame({"text": [b"a"]}), {}, "TypeError: frame: column 'text', index 0: expected a text"),
+        (pd.DataFrame({"text": ["a"]}), {"on_empty": "drop"}, "InputError: on_empty: expected one of raise, skip"),
+        (pd.DataFrame({"text": ["a"]}), {"min_confidence": 0}, "InputError: expected a number above 0 and at most 1"),
+    ],
+)
+def test_predict_bad_arguments_raise(predictor, frame, options, error):
+    with raises(error):
+        predictor.predict(frame, **options)

