@@ -142,6 +142,13 @@ def test_fit_warning_names_rows_by_index():
     assert warning.endswith(": index 'row 10' 'none', index 'row 12' 'none')")
 
 
+def test_fit_half_a_character_raises_with_its_row():
+    frame = reviews().astype(object)
+    frame.loc["row 7", "review"] = "so \ud83d"
+    with raises("InputError: frame: index 'row 7': 'review': expected text that UTF-8 can encode, got \\ud83d, half"):
+        AspectSentiment.fit(frame, **NAMES, **OPTIONS, say=quiet)
+
+
 def test_fit_repeated_id_raises_with_both_rows_by_index():
     frame = reviews().assign(id=[f"review {number // 3}" for number in range(120)])
     frame.loc["row 8", "topic"] = frame.loc["row 6", "topic"]

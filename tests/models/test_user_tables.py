@@ -579,10 +579,10 @@ def test_excel_error_cells_are_empty(tmp_path):
 
 
 def test_excel_escapes_of_characters_are_decoded(tmp_path):
-    cells = ("a_x000D_\nb", "_x005F_x000D_", "_x005f__x0041_", "_xD83D__xDC4D_", "_x00_ _X000D_", "x_x0009_")
+    cells = ("a_x000D_\nb", "_x005F_x000D_", "_x005f__x0041_", "_xD83D__xDC4D_", "_x00_ _X000D_", "x_x0009_", "_xD83D_")
     rows = [("te_x0078_t",), *((cell,) for cell in cells)]
     path = edited_workbook(tmp_path / "in.xlsx", rows, lambda name, content: content)
-    assert texts_of(path) == ["a\r\nb", "_x000D_", "_A", "👍", "_x00_ _X000D_", "x\t"]
+    assert texts_of(path) == ["a\r\nb", "_x000D_", "_A", "👍", "_x00_ _X000D_", "x\t", "\ufffd"]
 
 
 def test_excel_strict_open_xml_names_the_other_form(tmp_path):

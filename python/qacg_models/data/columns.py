@@ -338,10 +338,8 @@ def discover(
             else the first label that differs from it only in case or surrounding spaces.
 
     Raises:
-        InputError: `aspects` or `labels` is None, and there are no rows. `labels` is None, and the rows have fewer than
-            two labels. A detected aspect column has more than MOST_LABELS distinct values, or no label in common with
-            the other aspect columns. `absent_label` is not a label; or `aspects` or `labels` has too few names, an
-            empty name or a repeated name.
+        InputError: there are no rows or fewer than two labels; a detected column of a wide table is probably no aspect
+            (`_check_aspects`); `absent_label` is not a label; or a name in `aspects` or `labels` is empty or repeated.
     """
     found_aspects, found_labels = set(aspects or ()), set(labels or ())
     if aspects is None or labels is None:

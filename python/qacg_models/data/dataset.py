@@ -38,6 +38,7 @@ from qacg_models.data.sentences import normalized
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import counted
+from qacg_models.utils.plain_text import lone_surrogate
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -281,6 +282,11 @@ def _frame_rows(
         raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {on_empty!r}.")
     count = lengths[columns.text]
     source = Source("frame", index_of(frame, count))
+    for name, values in cells.items():
+        for line, half in enumerate(map(lone_surrogate, values), 1):
+            if half is not None:
+                reason = f"expected text that UTF-8 can encode, got {half}, half of a character; remove it"
+                raise source.error(line, f"{name!r}: {reason}")
     rows = rows_of_table(text_table(cells, range(1, count + 1)), columns)
     skipped = RowProblems(source) if on_empty == "skip" else None
     rows = without_empty_cells(rows, source, columns, skipped)

@@ -1,4 +1,7 @@
-"""The data formats, and detection of the format of a folder or file."""
+"""The data formats, and detection of the format of a folder or file.
+
+All functions raise DataError for files that are missing, ambiguous, unreadable or in no known format.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +55,7 @@ class Format:
     note: str = ""
 
     def file(self, folder: Path, split: str) -> Path | None:
-        """Returns the file of a split; None if the folder has none.
-
-        Raises:
-            DataError: the folder has several files for the split.
-        """
+        """Returns the file of a split; None if the folder has none."""
         found = [folder / name for name in self.names(split) if (folder / name).is_file()]
         if self.table is not None:  # a published format can use the same name (train.tsv)
             found = [path for path in found if self.recognises(path)]
@@ -74,10 +73,6 @@ class Format:
         Args:
             path: the file.
             columns: columns of a table of your own; not used for published formats.
-
-        Raises:
-            DataError: the file cannot be read, or violates the format.
-            InputError: the file is an Excel workbook, and openpyxl is not installed.
         """
         if self.table is not None:
             return self.table(path, columns)
@@ -89,10 +84,6 @@ class Format:
         Args:
             contents: the content of each file, from `read`.
             given: the user's `aspects`, `labels` and `absent_label`; None where the user named none.
-
-        Raises:
-            DataError: no category of a file is in the first file.
-            InputError: a name is given for SemEval-2014 restaurants, or unsuitable for other data.
         """
         if self.task is not None:
             return self.task
@@ -117,9 +108,6 @@ class Format:
             task: labels and aspects.
             columns: columns of a table of your own.
             prefix: beginning of each id.
-
-        Raises:
-            InputError: a line or group violates the format.
         """
         import pandas as pd
 
@@ -193,11 +181,6 @@ def find_format(path: Path, name: str = "auto") -> Format:
     Args:
         path: the folder or file.
         name: one of NAMES; or "auto" for detection by file names and suffixes and, for .tsv, by the header.
-
-    Raises:
-        ValueError: `name` is neither "auto" nor one of NAMES.
-        DataError: `path` does not exist; it is compressed; no format fits its files; its files have several formats,
-            which do not all have the same task; or two files are for the same split.
     """
     if name not in ("auto", *NAMES):
         raise ValueError(f"name: expected auto, {', '.join(NAMES[:-1])} or {NAMES[-1]}, got {name!r}")

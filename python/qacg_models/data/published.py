@@ -13,6 +13,8 @@ whole category, such as `FOOD#QUALITY`. A category that the text does not name g
 row of its own. Its target, the words that it is about, is empty for an implicit target (`NULL`). It is not part of the
 context: 30 % of the test opinions of SemEval-2015 restaurants have a target that no training text has. Two opinions on
 the same category and target get two ids. The polarity `conflict` is a label, which 3- and 2-class accuracy leave out.
+
+All functions that read raise DataError for a file that cannot be read or violates its format, with the line if known.
 """
 
 from __future__ import annotations
@@ -65,9 +67,6 @@ def sentihood_pairs(path: Path, task: Task) -> Iterator[Row]:
 
     The tab-separated header is `id sentence1 sentence2 label` in any order; a row per sentence and context follows.
     Quotes are ordinary characters, and the text `None` is the label for no opinion, not a missing value.
-
-    Raises:
-        DataError: the file cannot be opened, or a line violates the format.
     """
     order: list[int] = []
     for line, text in numbered_lines(path):
@@ -97,9 +96,6 @@ def semeval_pairs(path: Path, task: Task) -> Iterator[Row]:
     """Yields the rows of SemEval-2014 restaurants as pairs.
 
     A line has four tab-separated fields: id, label, aspect and text. There is no header.
-
-    Raises:
-        DataError: the file cannot be opened, or a line violates the format.
     """
     for line, text in numbered_lines(path):
         fields = text.split("\t")
@@ -147,9 +143,6 @@ def sentihood_json(path: Path, task: Task) -> Iterator[Row]:
 
     The targets of a sentence are those that its text names and those of its opinions. Sentences are tokenised and
     lowercased as in the pairs, so that both formats give the same rows.
-
-    Raises:
-        DataError: the file cannot be opened, violates the format, or has two opinions that contradict each other.
     """
     for line, item in json_values(path):
         number, text, opinions = _sentihood_fields(path, line, item)
@@ -251,11 +244,7 @@ class AnnotatedText(NamedTuple):
 
 
 def _opinion(path: Path, line: int, category: str, polarity: str, target: str = "") -> Opinion:
-    """Returns an opinion, without spaces at the ends of its fields.
-
-    Raises:
-        DataError: the category or the polarity is empty.
-    """
+    """Returns an opinion, without spaces at the ends of its fields."""
     category, polarity, target = category.strip(), polarity.strip(), target.strip()
     if not category:
         raise DataError(path, line, "category: expected a name, got an opinion without a category; add it")
@@ -279,9 +268,6 @@ def germeval_texts(path: Path) -> Iterator[AnnotatedText]:
 
     Fields are separated by tabs, pairs by spaces; a text without opinions has no pairs. Quotes are ordinary characters.
     A source is a URL, which several texts can share. The XML of the same data also has the targets.
-
-    Raises:
-        DataError: the file cannot be opened, a line violates the format, or no text has an opinion.
     """
     count, labelled = 0, False
     for line, row in numbered_lines(path):
@@ -311,10 +297,6 @@ def xml_texts(path: Path) -> Iterator[AnnotatedText]:
     terms are ignored. Sentences with `OutOfScope="TRUE"` have opinions on other things than the reviewed one, which are
     not annotated; they are left out. Sentences without `Opinions` have no opinion. The ids of documents are URLs, which
     several documents can share.
-
-    Raises:
-        DataError: the file cannot be opened, violates the format, or has no opinions; the message names the line if it
-            is known.
     """
     handler = _Texts(path)
     try:
@@ -420,9 +402,6 @@ def opinion_pairs(texts: Mapping[Path, Sequence[AnnotatedText]], aspects_given: 
     Args:
         texts: the texts by file.
         aspects_given: whether the user named the categories; otherwise the files must share some.
-
-    Raises:
-        DataError: no category of a file is in the first file.
     """
     pairs, ids_only = set(), True
     by_file: dict[Path, set[str]] = {}
@@ -445,12 +424,7 @@ def opinion_pairs(texts: Mapping[Path, Sequence[AnnotatedText]], aspects_given: 
 
 
 def rows_of_texts(texts: Iterable[AnnotatedText], path: Path, task: Task) -> Iterator[Row]:
-    """Yields the rows of each text by aspect: one for each opinion, or one with the label `none`.
-
-    Raises:
-        DataError: an opinion has a category or polarity that the task does not have, or a text has two opinions on a
-            category although the task requires one row for each aspect.
-    """
+    """Yields the rows of each text by aspect: one for each opinion, or one with the label `none`."""
     for number, (line, given, text, opinions, left_out) in enumerate(texts, 1):
         if left_out:
             continue

@@ -323,9 +323,10 @@ class _CsvRecords:
 
         found, mark = [], self.delimiter
         has_space = f"{mark} " in mark.join(self._record(self.top)) if width else False
-        for place in np.flatnonzero(self.ends > self.starts).tolist():
+        places = np.flatnonzero(self.ends > self.starts)
+        for place, cells in zip(places.tolist(), self.cells.iloc[places].to_numpy().tolist()):
             # The record as in the file, but without the quotation marks around fields.
-            lines = [line for line in mark.join(self._record(place)).split("\n") if line.strip()]
+            lines = [line for line in mark.join(cells[: self.widths[place]]).split("\n") if line.strip()]
             is_row = place > self.top
             marks = width - 1 if is_row else lines[0].count(mark) if lines else 0
             # A comma or semicolon before a space belongs to a text, unless the header has spaces there.
@@ -494,7 +495,7 @@ def _excel_text(cell: object) -> str:
     if not isinstance(cell, str) or "_x" not in cell:
         return _plain_text(cell)
     text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), cell)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # joins surrogate pairs
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs
 
 
 def _filled_width(cells: list[object]) -> int:

@@ -1,4 +1,7 @@
-"""Text files: their encoding, with advice if it is another one, their lines, and JSON with line numbers."""
+"""Text files: their encoding, with advice if it is another one, their lines, and JSON with line numbers.
+
+All functions that read raise DataError for a file that cannot be read, is not in the given encoding, or is not JSON.
+"""
 
 import codecs
 import io
@@ -32,11 +35,7 @@ _SPACE = re.compile(r"\s*")
 
 
 def checked_encoding(name: str) -> str:
-    """Returns the name of a text encoding: "utf-8" for all spellings of UTF-8, other names unchanged.
-
-    Raises:
-        InputError: Python has no text encoding of that name.
-    """
+    """Returns the name of a text encoding: "utf-8" for all spellings of UTF-8, other names unchanged."""
     try:
         found = codecs.lookup(name)
         "".encode(name)  # fails for codecs such as base64 and rot13
@@ -67,9 +66,6 @@ def open_text(path: Path, encoding: str = UTF_8) -> io.TextIOWrapper:
     """Returns a file, or standard input for STANDARD_INPUT, as a stream of text without a byte order mark.
 
     Only line feeds end lines: other Unicode line ends occur inside texts.
-
-    Raises:
-        DataError: the file cannot be read, or is not in `encoding`; the message names the line and the likely encoding.
     """
     content, name = read_bytes(path), codecs.lookup(encoding).name
     if name == "utf-8" and b"\0" in content[:2]:
@@ -118,11 +114,7 @@ def _encoding_error(path: Path, content: bytes, encoding: str, error: UnicodeDec
 
 
 def numbered_lines(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
-    """Yields the number (from 1) and the text of every line, without its line end.
-
-    Raises:
-        DataError: the file cannot be read, or is not in `encoding`.
-    """
+    """Yields the number (from 1) and the text of every line, without its line end."""
     for number, line in enumerate(open_text(path, encoding), 1):
         yield number, line.rstrip("\r\n")
 
@@ -138,9 +130,6 @@ def json_values(path: Path, encoding: str = UTF_8, lines: bool = False) -> Itera
         encoding: encoding of the file.
         lines: True: the file has a value on every line that is not blank. False: that is so if it is empty or begins
             with {; otherwise it is an array.
-
-    Raises:
-        DataError: the file cannot be read, is not in `encoding`, or is not JSON of this form.
     """
     text = "" if lines else open_text(path, encoding).read()
     if text.strip() and not text.lstrip().startswith("{"):
