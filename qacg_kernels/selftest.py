@@ -142,7 +142,9 @@ def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]
 def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]]:
     """Starts a child process for the calls in `asked`; yields each result that it prints, as long as it runs."""
     package = Path(__file__).resolve().parent
-    child = f"import sys; from {package.name} import selftest; selftest.run(*sys.argv[1:])"
+    # The child imports nothing from the current folder, whose name on the path is empty.
+    child = f"import sys; sys.path = [p for p in sys.path if p]; from {package.name} import selftest; "
+    child += "selftest.run(*sys.argv[1:])"
     command = [sys.executable, "-c", child, device, str(_SECONDS_OF_A_CALL), str(end), *asked]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(package.parent), *filter(None, sys.path)])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:

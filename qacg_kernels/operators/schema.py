@@ -1,6 +1,6 @@
 """The torch.library operators: one schema and one fake implementation for all backends.
 
-`registry.define_operators` makes `qacg::<backend>_attention` and `qacg::<backend>_attention_backward` from them;
+`autograd.define_operators` makes `qacg::<backend>_attention` and `qacg::<backend>_attention_backward` from them;
 NAMESPACE replaces `qacg` where the package has another name. An operator cannot return None, so each absent result is
 an empty tensor: the gates if the call is given lambda, branch outputs that are not saved, and gradients of absent
 inputs. Python kernels may return None for these results.

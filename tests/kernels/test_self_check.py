@@ -327,6 +327,21 @@ def test_two_threads_check_without_waiting_for_each_other(inputs):
     assert all(torch.equal(t, second[name]) for name, t in first.items())
 
 
+def test_backend_disabled_during_a_check_stays_disabled(inputs):
+    """Another thread may disable the backend while a right call is compared."""
+
+    def disable(results, call):
+        self_check._disabled["cpu", torch.device("cpu")] = "a wrong result in another thread"
+        self_check._restart()
+
+    with unchecked_cpu(disable) as launched, torch.no_grad():
+        attend(inputs)
+        launched.clear()
+        expected = qk.quasi_attention(*inputs.arguments(), **inputs.options, backend="reference")
+        assert torch.equal(attend(inputs), expected)
+        assert not launched
+
+
 def test_guarded_memory_shows_writes_beside_a_tensor():
     with GuardedMemory() as memory:
         t = torch.empty(3, 4)

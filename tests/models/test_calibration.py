@@ -32,7 +32,7 @@ from qacg_models.training import choose_temperatures
 from qacg_models.training.choose_temperatures import calibrate
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
-from untrained import OWN, TEXTS, write_model
+from untrained import TEXTS, write_model
 
 FITTED = Calibration((1.75, 0.5, 3.0), Fit("dev", 200, 0.08, 0.01, 40, 10, ()))
 
@@ -354,17 +354,6 @@ def snippet(card):
     """The program of a model card."""
     block = re.search(r"((?:^(?:    .*)?\n)+)", card.partition("parameters,")[2].partition("\n\n")[2], re.MULTILINE)
     return textwrap.dedent(block[1])
-
-
-@pytest.mark.parametrize("kind", [{}, {"context_standalone": False}, {"kind": "bert"}])
-def test_model_card_example_answers_a_question(tmp_path, capsys, kind):
-    folder = write_model(tmp_path / "model", layers=1, **kind)
-    exec(snippet((folder / "README.md").read_text(encoding="utf-8")).replace("FOLDER", repr(str(folder))), {})
-    label, shares = capsys.readouterr().out.strip().split(" ", 1)
-    if "kind" not in kind:  # a plain BERT has no input for the aspect
-        (answer,) = AspectSentiment.from_pretrained(folder)("the bill was a shock", aspects=["food"])
-        assert label == f"LABEL_{OWN.labels.index(answer.label)}"
-        assert json.loads(shares) == pytest.approx(list(answer.probabilities.values()), abs=1e-5)
 
 
 def trained_error(gold, logits, trained, on):

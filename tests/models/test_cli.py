@@ -1,18 +1,22 @@
 """The commands of qacg: output, exit status, errors, and the run file."""
 
+import argparse
 import dataclasses
 import io
 import json
+import re
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import qacg_models
 import torch
 from commands import fails
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli import main
-from qacg_models.cli.program import COMMANDS
+from qacg_models.cli.program import COMMANDS, _parser
 from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.errors import ModelFolderError
 from qacg_models.inference.trained_model import load_trained
@@ -149,7 +153,7 @@ def test_train_of_several_seeds_gives_mean_and_deviation(small_data, tmp_path, c
     assert [row["metrics"] for row in written] == [record["metrics"] for record in records]
     assert written[0]["majority"] == records[0]["majority"]
     assert written[0]["versions"]["torch"] == torch.__version__
-    fails(capsys, train, "expected no seeds of an earlier run, got some. Continue that run with --resume")
+    fails(capsys, train, "expected a new folder, got files of an earlier run. Continue that run with --resume")
     fails(
         capsys,
         [*train, "--resume", "--epochs", "3"],
@@ -294,6 +298,16 @@ def test_help_fits_one_screen(command, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     assert len(capsys.readouterr().out.splitlines()) <= 60
+
+
+def test_messages_name_existing_flags():
+    (commands,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    known = {
+        flag for parser in commands.choices.values() for action in parser._actions for flag in action.option_strings
+    }
+    known |= {"--version", "--nproc-per-node", "--cpus"}  # the last ones are of torchrun and docker
+    sources = [path.read_text(encoding="utf-8") for path in Path(qacg_models.__file__).parent.rglob("*.py")]
+    assert {flag for text in sources for flag in re.findall(r"(?<![-\w])--[a-z][a-z0-9-]+", text)} <= known
 
 
 def test_evaluate_fused_equals_eager(model, small_data, capsys):

@@ -330,12 +330,6 @@ def test_answerer_argument_of_another_type_raises(tokenizer, error, given):
         QuestionAnswerer(**{"model": Pointer({}, {}), "tokenizer": tokenizer} | given)
 
 
-@pytest.mark.parametrize("count", ["2", 1.5, float("nan"), None])
-def test_answers_count_of_another_type_raises(tokenizer, count):
-    with raises(f"TypeError: count: expected an integer, got {count!r}"):
-        QuestionAnswerer(Pointer({}, {}), tokenizer, stride=16).answers("Where?", "Text.", count)
-
-
 def test_answers_of_another_model_raise(tokenizer):
     model = BertModel(PlainBertConfig(**TINY | {"vocab_size": len(tokenizer)}))
     with raises("TypeError: model: expected outputs with start_logits and end_logits, got BaseModelOutput"):

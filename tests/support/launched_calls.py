@@ -6,7 +6,6 @@ process without the interpreter.
 """
 
 import json
-from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -22,129 +21,89 @@ from qacg_kernels.backends.triton import tile_tables
 BATCH, HEADS, TILED_LENGTH = 3, 20, 384
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of call by a model's attention, and the variant of the builds that represents it."""
-
-    variant: str
-    gate: str = "lambda"  # or "row", "column"
-    per_head: bool = False
-    bias: bool = False
-    packed: bool = False
-    causal: bool = False
-    lengths: bool = False
-    mask: str | None = None  # or "boolean", "additive", "boolean keys", "additive keys"
-    dropout_p: float = 0.0
-    heads: int = HEADS
-    queries: int | None = None
-    shortened_by: int = 0
-    lambda_gradient: bool = False
-    quasi_bias: bool = False
-    gradient: bool = True
-    dtype: torch.dtype = torch.bfloat16
-    head_dims: tuple[int, ...] = (64,)
+# Variants of the builds that are left out, and those with other dtypes or head sizes than bfloat16 and 64.
+LEFT_OUT = ("TF32, all at once",)  # consists of "TF32" and "column gate, all at once"
+OTHERS = {
+    "row gate, lengths, causal": [*((torch.bfloat16, d) for d in (64, 128, 256, 40, 1)), (torch.float32, 64)],
+    "column gate, all at once": [(torch.bfloat16, 64), (torch.bfloat16, 72)],
+    "TF32": [(torch.float32, 64)],
+}
 
 
-_HEAVY = dict(per_head=True, bias=True, causal=True, lengths=True, mask="additive", dropout_p=0.1)
-_ROW = dict(gate="row", bias=True, causal=True, lengths=True)
-KINDS = (
-    Kind("lambda"),
-    Kind("row gate, lengths, causal", **_ROW, head_dims=(64, 128, 256, 40, 1)),
-    Kind("row gate, lengths, causal", **_ROW, dtype=torch.float32),
-    Kind("packed", gate="row", per_head=True, packed=True, causal=True),
-    Kind("boolean mask", mask="boolean"),
-    Kind("key mask", gate="row", bias=True, causal=True, mask="additive keys"),
-    Kind("boolean keys", mask="boolean keys"),
-    Kind("boolean mask, dropout", mask="boolean", dropout_p=0.1),
-    Kind("boolean keys, dropout", mask="boolean keys", dropout_p=0.1),
-    Kind("row gate, all at once", gate="row", **_HEAVY, lambda_gradient=True),
-    Kind("column gate, all at once", gate="column", **_HEAVY, head_dims=(64, 72)),
-    Kind("packed, dropout", gate="row", bias=True, packed=True, dropout_p=0.1),
-    Kind("one head, packed", gate="row", per_head=True, bias=True, packed=True, heads=1),
-    Kind("one query", gate="column", per_head=True, bias=True, queries=1),
-    Kind("odd sizes", gate="row", shortened_by=5),
-    Kind("no gradient", gradient=False),
-    Kind("quasi bias", **_ROW, quasi_bias=True),
-    Kind("quasi bias, key mask", gate="row", bias=True, mask="additive keys", dropout_p=0.1, quasi_bias=True),
-    Kind("quasi bias, column gate", gate="column", **_HEAVY, quasi_bias=True),
-    Kind("TF32", **_ROW, dtype=torch.float32),
-)
-
-
-def model_call(kind: Kind, head_dim: int, length: int) -> None:
-    """Makes a model's call: projections, the attention, and the backward."""
+def model_call(build: Build, length: int, heads: int, gradient: bool) -> None:
+    """Makes a model's call of the build's variant: projections, the attention, and the backward."""
+    form, dtype, head_dim = VARIANTS[build.variant], build.dtype, build.head_dim
     lengths = [length, length // 3, length - 7]
-    keys = length
-    queries = kind.queries or length
-    tokens = sum(lengths)
+    packed, queries = form.get("packed"), form.get("queries", length)
 
     def projected(rows: int) -> torch.Tensor:
-        lead = (tokens,) if kind.packed else (BATCH, rows)
-        x = torch.zeros(*lead, kind.heads * head_dim, dtype=kind.dtype, requires_grad=kind.gradient)
-        heads = x.view(*lead, kind.heads, head_dim)
-        return heads if kind.packed else heads.transpose(1, 2)
+        lead = (sum(lengths),) if packed else (BATCH, rows)
+        x = torch.zeros(*lead, heads * head_dim, dtype=dtype, requires_grad=gradient)
+        heads_of_x = x.view(*lead, heads, head_dim)
+        return heads_of_x if packed else heads_of_x.transpose(1, 2)
 
     query, context_query = projected(queries), projected(queries)
-    key, value, context_key = (projected(keys) for _ in range(3))
-    if kind.gate == "lambda":
-        x = torch.zeros(BATCH, queries, kind.heads, dtype=kind.dtype, requires_grad=kind.gradient)
+    key, value, context_key = (projected(length) for _ in range(3))
+    if "gate" not in form:
+        x = torch.zeros(BATCH, queries, heads, dtype=dtype, requires_grad=gradient)
         gate = x.transpose(1, 2)
     else:
-        head = (kind.heads,) if kind.per_head else ()
-        vectors = [torch.zeros(*head, head_dim, dtype=kind.dtype, requires_grad=True) for _ in range(4)]
-        biases = [torch.zeros(head, dtype=kind.dtype, requires_grad=True) if kind.bias else None for _ in range(2)]
-        gate = qk.GateParameters(*vectors, *biases, form=kind.gate)
-    options = dict(
-        is_causal=kind.causal, dropout_p=kind.dropout_p, return_lambda=kind.lambda_gradient, backend="triton"
-    )
+        head = (heads,) if form["gate"] == "per_head" else ()
+        vectors = [torch.zeros(*head, head_dim, dtype=dtype, requires_grad=True) for _ in range(4)]
+        biases = [torch.zeros(head, dtype=dtype, requires_grad=True) if "bias" in form else None for _ in range(2)]
+        gate = qk.GateParameters(*vectors, *biases, form=form.get("form", "row"))
+    returns_lambda = form.get("lambda_gradient", False)
+    options = {name: form[name] for name in ("is_causal", "dropout_p") if name in form}
+    options |= dict(return_lambda=returns_lambda, backend="triton")
     inputs = (query, key, value, context_query, context_key, gate)
-    if kind.packed:
+    if packed:
         offsets = torch.tensor([0, *lengths]).cumsum(0).int()
         out = qk.quasi_attention_varlen(*inputs, cu_seqlens=offsets, max_seqlen=length, **options)
     else:
-        if kind.lengths:
+        if form.get("key_lengths"):
             options["key_lengths"] = torch.tensor(lengths)
-        if kind.mask == "boolean":
-            options["attn_mask"] = torch.ones(BATCH, 1, queries, keys, dtype=torch.bool)
-        elif kind.mask == "additive":
-            options["attn_mask"] = torch.zeros(1, kind.heads, queries, keys, dtype=kind.dtype)
-        elif kind.mask == "boolean keys":
-            options["attn_mask"] = torch.ones(BATCH, 1, 1, keys, dtype=torch.bool)
-        elif kind.mask == "additive keys":
-            options["attn_mask"] = torch.zeros(BATCH, 1, 1, keys, dtype=kind.dtype)
-        if kind.quasi_bias:
-            options["quasi_bias"] = torch.zeros(BATCH, kind.heads, queries)
+        masks = {
+            "boolean": lambda: torch.ones(BATCH, 1, queries, length, dtype=torch.bool),
+            "additive": lambda: torch.zeros(1, heads, queries, length, dtype=dtype),
+            "boolean_keys": lambda: torch.ones(BATCH, 1, 1, length, dtype=torch.bool),
+            "additive_keys": lambda: torch.zeros(BATCH, 1, 1, length, dtype=dtype),
+        }
+        if "mask" in form:
+            options["attn_mask"] = masks[form["mask"]]()
+        if "quasi_bias" in form:
+            options["quasi_bias"] = torch.zeros(BATCH, heads, queries)
         out = qk.quasi_attention(*inputs, **options)
-    if not kind.gradient:
+    if not gradient:
         return
-    out, gate_out = out if kind.lambda_gradient else (out, None)
-    merged = (out if kind.packed else out.transpose(1, 2)).flatten(-2)
-    loss = (merged @ torch.zeros(merged.shape[-1], dtype=kind.dtype)).sum()
-    if gate_out is not None:
-        loss = loss + (gate_out * torch.ones_like(gate_out)).sum()
+    out, lam = out if returns_lambda else (out, None)
+    merged = (out if packed else out.transpose(1, 2)).flatten(-2)
+    loss = (merged @ torch.zeros(merged.shape[-1], dtype=dtype)).sum()
+    if lam is not None:
+        loss = loss + (lam * torch.ones_like(lam)).sum()
     loss.backward()
 
 
-def builds_of(kind: Kind, head_dim: int) -> list[Build]:
-    """The builds that represent the launches of a model's call."""
-    roles = ("whole_row_forward", "whole_row_backward", "key_gradients") if kind.gradient else ("tiled_forward",)
-    return [Build("sm_90", role, kind.dtype, head_dim, kind.variant) for role in roles]
+def builds() -> list[Build]:
+    """The builds that represent the launches of a model's calls."""
+    found = []
+    for variant, form in VARIANTS.items():
+        trains = form.get("saves", True)
+        roles = ("whole_row_forward", "whole_row_backward", "key_gradients") if trains else ("tiled_forward",)
+        for dtype, head_dim in OTHERS.get(variant, [(torch.bfloat16, 64)]):
+            found += [Build("sm_90", role, dtype, head_dim, variant) for role in roles if variant not in LEFT_OUT]
+    return found
 
 
-def launched(kind: Kind, build: Build) -> dict[str, list[Description]]:
+def launched(build: Build, heads: int | None = None) -> dict[str, list[Description]]:
     """Returns the Descriptions of a model's launches, in a call of the lengths and gradients that the build is for."""
-    table = table_of(build)
+    table, form = table_of(build), VARIANTS[build.variant]
     whole = build.kernel.startswith("whole_row")
-    length = (length_of(build, table) if whole else TILED_LENGTH) - kind.shortened_by
+    length = (length_of(build, table) if whole else TILED_LENGTH) - form.get("shortened_by", 0)
+    gradient = form.get("saves", True) and build.kernel != "whole_row_forward"
     triton.runtime.driver.set_active(AbsentGPU("sm_90"))
-    differentiable = kind.gradient and build.kernel != "whole_row_forward"
-    tf32 = VARIANTS[kind.variant].get("tf32", False)
-    with describing() as found, tile_tables.trial(table), products_in_tf32(tf32):
-        if differentiable:
-            model_call(kind, build.head_dim, length)
-        else:
-            with torch.no_grad():
-                model_call(replace(kind, gradient=False), build.head_dim, length)
+    tf32 = products_in_tf32(form.get("tf32", False))
+    with describing() as found, tile_tables.trial(table), tf32, torch.set_grad_enabled(gradient):
+        model_call(build, length, heads or form.get("heads", HEADS), gradient)
     return found
 
 
@@ -179,19 +138,12 @@ def flat(value: object, path: str = "") -> dict[str, object]:
 def main() -> None:
     backend.missing, backend.not_for, backend.DEVICE = list, lambda device: [], "cpu"
     found = {}
-    for kind in KINDS:
-        for head_dim in kind.head_dims:
-            for build in builds_of(kind, head_dim):
-                real, built = launched(kind, build), describe_build(build)
-                found[str(build)] = {"functions": sorted(real), "differences": differences(real, built)}
-    print(json.dumps({"calls": found, "packed beside one head": _differences_of_unlike_calls()}))
-
-
-def _differences_of_unlike_calls() -> list[str]:
-    """Returns the differences of two calls that must differ: strides and a size are 1 in only one of them."""
-    packed = next(kind for kind in KINDS if kind.variant == "packed, dropout")
-    build = builds_of(packed, 64)[0]
-    return differences(launched(packed, build), launched(replace(packed, heads=1), build))
+    for build in builds():
+        real = launched(build)
+        found[str(build)] = {"functions": sorted(real), "differences": differences(real, describe_build(build))}
+    # Two calls that must differ: strides and a size are 1 in only one of them.
+    packed = next(build for build in builds() if build.variant == "packed, dropout")
+    print(json.dumps({"calls": found, "packed beside one head": differences(launched(packed), launched(packed, 1))}))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from qacg_models.utils.quiet import hidden_library_bars
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_models.models.pretrained import EncoderPreTrainedModel
+    from qacg_models.models.base import EncoderPreTrainedModel
 
 logger = logging.getLogger(__name__)
 

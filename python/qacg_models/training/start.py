@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from qacg_kernels.attention_layers import ContextAttention
     from qacg_models.checkpoints.files import Source
+    from qacg_models.models.base import EncoderPreTrainedModel
     from qacg_models.models.context_bert import ContextBertForSequenceClassification
-    from qacg_models.models.pretrained import EncoderPreTrainedModel
 
 Say = Callable[[str], None]
 
@@ -407,7 +407,7 @@ def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_context
     if options.frozen_layers > most:
         raise InputError(
             f"frozen_layers: expected at most {most}, {counted}, got {options.frozen_layers}.{note} Set a smaller"
-            " --frozen-layers."
+            " frozen_layers."
         )
     for part in (model.base_model.embeddings, *layers[: options.frozen_layers]):
         part.requires_grad_(False)
