@@ -30,8 +30,8 @@ inline thread_local bool checking = false;
 inline constexpr uint64_t kPlaces = 1 << 14;
 inline std::atomic<uint64_t> passed[kPlaces];
 
-// The number of calls of `check_in`. Every hash includes it, so a check that began before the last of them lets no later
-// call pass.
+// The number of calls of `check_in`. Every hash includes it, so a check that began before the last of them lets no
+// later call pass.
 inline std::atomic<uint64_t> generation{0};
 
 // Turns the check on, or off if `operators` is null, and forgets which calls have passed. `operators` is the namespace

@@ -4,6 +4,9 @@
 first use also registers the package with transformers.
 """
 
+import functools
+import importlib
+
 import lazy_loader  # type: ignore[import-untyped]
 
 _import_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
@@ -14,7 +17,16 @@ def __getattr__(name: str) -> object:
 
     with quiet("torchao", "torch.utils._pytree"):  # transformers imports torchao, which prints warnings
         value = _import_name(name)
-        from qacg_models.registration import register
-
-        register()
+        _register()
     return value
+
+
+@functools.cache
+def _register() -> None:
+    """Registers everything that transformers finds by name: model types, attention with its mask, the pipeline."""
+    from qacg_models.models.auto import register_auto_classes
+    from qacg_models.modules.transformers_attention import register_attention
+
+    register_auto_classes()
+    register_attention()
+    importlib.import_module("qacg_models.inference.aspect_pipeline")  # its last statement registers the pipeline

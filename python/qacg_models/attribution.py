@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from qacg_kernels.attention_layers import autocast_enabled
-from qacg_models.models.pretrained import EncoderPreTrainedModel
+from qacg_models.models.base import EncoderPreTrainedModel
 from qacg_models.modules.attention import merge_heads, split_heads
 from qacg_models.modules.embeddings import AttentionPooler
 from qacg_models.utils.field_checks import check_number

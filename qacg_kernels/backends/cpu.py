@@ -101,9 +101,6 @@ def instruction_sets() -> dict[str, str]:
     """The instruction set of the kernels by dtype, e.g. {"float32": "avx512", "bfloat16": "avx512_bf16", ...}.
 
     Requires the library: `missing()` must be empty.
-
-    Raises:
-        ValueError: QACG_CPU_CAPABILITY is not the name of an instruction set.
     """
     return {name: variant for name, (variant, _) in _choices().items()}
 

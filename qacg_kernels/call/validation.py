@@ -39,9 +39,6 @@ def dense_problem(
     """Validates a call on (B, H, L, D) tensors and returns its Problem.
 
     The arguments are those of `quasi_attention` without `backend` and `return_lambda`.
-
-    Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
     """
     if is_causal is not False and is_causal is not True:
         raise TypeError(f"is_causal: expected True or False, got {is_causal!r}")
@@ -101,9 +98,6 @@ def packed_problem(
     """Validates a call on packed (T, H, D) tensors and returns its Problem.
 
     The arguments are those of `quasi_attention_varlen` without `backend` and `return_lambda`.
-
-    Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
     """
     if is_causal is not False and is_causal is not True:
         raise TypeError(f"is_causal: expected True or False, got {is_causal!r}")
@@ -136,11 +130,7 @@ def packed_problem(
 
 
 def check_problem(p: Problem) -> None:
-    """Validates a direct call of an operator by the rules of the public functions, because kernels rely on them.
-
-    Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
-    """
+    """Validates a direct call of an operator by the rules of the public functions, because kernels rely on them."""
     if p.gate_lambda is not None:
         gate: Tensor | GateParameters = p.gate_lambda
         if p.options.gate_form != 0:
@@ -193,9 +183,6 @@ def check_saved(p: Problem, saved: Saved, row_dtype: torch.dtype) -> None:
         p: the problem.
         saved: the tensors; an absent tensor is None, and an absent branch output may also be empty.
         row_dtype: the expected dtype of tensors with one value per row.
-
-    Raises:
-        TypeError, ValueError: a tensor has the wrong dtype, device or shape.
     """
     rows = p.query.shape[:-1]
     key_rows = (p.key if p.column_gate else p.query).shape[:-1]
@@ -224,11 +211,7 @@ _BESIDE_QUERY = ("key", "value", "context_query", "context_key")
 
 
 def dense_tensor(name: str, t: object, expected: str = "a torch.Tensor") -> Tensor:
-    """Returns `t` if it is a dense tensor whose memory has its values; `expected` is for the message.
-
-    Raises:
-        TypeError: `t` is no tensor, a nested or sparse one, or a CausalBias, whose memory torch never fills.
-    """
+    """Returns `t` if it is a dense tensor whose memory has its values; `expected` is for the message."""
     if not isinstance(t, Tensor):
         raise TypeError(f"{name}: expected {expected}, got {type(t).__name__}")
     # By name, because importing torch.nn.attention.bias imports the compiler, which takes seconds.
@@ -345,12 +328,7 @@ def _number(name: str, value: object) -> float:
 
 
 def finite_number(name: str, value: object) -> float:
-    """The value as a float that float32 can store, rounded.
-
-    Raises:
-        TypeError: the value is no number.
-        ValueError: the value is infinite, NaN or beyond the range of float32.
-    """
+    """The value as a float that float32 can store, rounded."""
     # The usual class first, without a function call, to save launch overhead; `probability` does the same.
     number: float = value if value.__class__ is float else _number(name, value)  # type: ignore[assignment]
     if not -_MOST <= number <= _MOST:
@@ -360,12 +338,7 @@ def finite_number(name: str, value: object) -> float:
 
 
 def checked_quasi_bias(bias: object) -> float | Literal["-log(keys)"]:
-    """Returns the bias of a module or a configuration: a number as a float, or MINUS_LOG_KEYS.
-
-    Raises:
-        TypeError: `bias` is a bool, or neither an int, a float nor MINUS_LOG_KEYS.
-        ValueError: the number is not finite, or beyond the range of float.
-    """
+    """Returns the bias of a module or a configuration: a number as a float, or MINUS_LOG_KEYS."""
     if bias == MINUS_LOG_KEYS:
         return MINUS_LOG_KEYS
     if isinstance(bias, bool) or not isinstance(bias, (int, float)):
@@ -521,10 +494,6 @@ def one_context(
         hidden_states: an argument of the module; like the next two, for the detection of a wrong order.
         attention_mask: an argument of the module.
         device: an argument of the module.
-
-    Raises:
-        TypeError: none or several contexts are given. Or the arguments are in the wrong order: `device` is a tensor, or
-            no context is given and attention_mask is floating and has the shape of hidden_states.
     """
     order = "The order is (hidden_states, attention_mask, device, context). Pass context=..."
     if isinstance(device, Tensor):
@@ -548,11 +517,6 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     Args:
         mask: None, a key mask (B, L), or a score mask that broadcasts to (B, L, L) or (B, H, L, L).
         query: (B, H, L, D).
-
-    Raises:
-        TypeError: the mask is no tensor.
-        ValueError: the mask has an unsupported dtype, or the wrong device or shape; or a key mask has integers other
-            than 0 and 1 (checked only on the CPU, and not while compiling or under vmap).
     """
     if mask is None:
         return None

@@ -66,9 +66,6 @@ def run_forward(backend: str, problem: Problem, residuals: Residuals, differenti
         problem: the call.
         residuals: branch outputs to save for the backward.
         differentiable: whether a backward may follow.
-
-    Raises:
-        NotImplementedError: a tensor has a tangent (forward-mode differentiation).
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return _attended(call_forward(forward_op(backend), problem, residuals))

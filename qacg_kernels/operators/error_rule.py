@@ -145,9 +145,6 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
 
     Returns:
         The errors and their budgets; for an empty tensor, the errors are 0 and `worst` is empty.
-
-    Raises:
-        AssertionError: the shapes of `got` and `exact` differ.
     """
     if got.shape != exact.shape:
         raise AssertionError(f"{name}: expected shape {tuple(exact.shape)}, got {tuple(got.shape)}")

@@ -66,11 +66,7 @@ class SelfCheckError(RuntimeError):
 
 
 def requested_mode() -> str:
-    """The value of QACG_SELF_CHECK, FIRST if it is unset or empty.
-
-    Raises:
-        ValueError: the value is not one of CHOICES.
-    """
+    """The value of QACG_SELF_CHECK, FIRST if it is unset or empty."""
     value = os.environ.get(VARIABLE) or FIRST
     if value not in CHOICES:
         raise ValueError(f"{VARIABLE}: expected one of {', '.join(map(repr, CHOICES))}, got {value!r}")

@@ -43,9 +43,6 @@ void narrow_bfloat16(const float* x, uint16_t* to, int64_t count) {
   }
 }
 
-uint32_t pair_float16(float low, float high) { return narrow_pair(low, high, Float16{}); }
-uint32_t pair_bfloat16(float low, float high) { return narrow_pair(low, high, Bfloat16{}); }
-
 void sigmoids(const float* scores, float* to, int64_t count) {
   for (int64_t n = 0; n < count; ++n) to[n] = sigmoid<Accurate>(scores[n]);
 }
@@ -63,6 +60,4 @@ void gradient_of_cell(const float* x, float* to) {
   to[2] = cell.d_context_score;
   to[3] = cell.d_gate;
 }
-
-float logit_gradient(float d_gate, float gate) { return gate_logit_gradient(d_gate, gate); }
 }

@@ -82,17 +82,6 @@ def test_empty_call_gives_zeros(case, products):
     test_edges.test_empty_call_gives_zeros(case, "hopper", torch.bfloat16, "cpu")
 
 
-@pytest.mark.parametrize("keys", [17, 140])
-@pytest.mark.parametrize("name", ["query", "key", "context_query", "context_key", "value", "lambda"])
-def test_visible_nan_reaches_the_output(name, keys, products):
-    test_edges.test_visible_nan_reaches_the_output(name, keys, "hopper", torch.bfloat16, "cpu")
-
-
-@pytest.mark.parametrize("keys", [17, 140])
-def test_infinite_bias_shows_no_hidden_key(keys, products):
-    test_hidden_keys.check_bias_without_numbers(keys, "hopper", torch.bfloat16)
-
-
 @pytest.mark.parametrize(("keys", "tile", "head_dim"), [(420, 128, 64), (230, 64, 128)])
 @pytest.mark.parametrize(("kind", "lead"), test_hidden_keys.KEY_MASKS)
 def test_key_mask_meets_the_error_rule(kind, lead, keys, tile, head_dim, products):

@@ -1,8 +1,5 @@
 """Large results of the CPU kernels, written past the caches or to huge pages, equal those of smaller calls."""
 
-import re
-from pathlib import Path
-
 import pytest
 import torch
 from full_members import member, members
@@ -13,8 +10,7 @@ import qacg_kernels as qk
 from qacg_kernels.backends import cpu
 
 STREAMED_BYTES = 32 * 2**20  # kStreamedBytes of csrc/cpu/attention.cpp
-HUGE_PAGE_BYTES, HUGE_PAGE = 4 * 2**20, 2 * 2**20  # kLeast and kHugePage of csrc/cpu/huge_pages.h
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+HUGE_PAGE_BYTES = 4 * 2**20  # kLeast of csrc/cpu/huge_pages.h
 NAMES = ("query", "key", "value", "context_query", "context_key")
 
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are missing")
@@ -120,23 +116,3 @@ def test_results_on_huge_pages_equal_those_of_halves(threads, set_threads):
     for large, *small in zip(whole, *parts):
         assert large.nbytes >= HUGE_PAGE_BYTES > max(part.nbytes for part in small)
         assert torch.equal(large, torch.cat(small))
-
-
-@pytest.mark.skipif(not HUGE_PAGES.exists(), reason="the kernel of this system has no transparent huge pages")
-def test_large_results_are_on_huge_pages():
-    query = torch.zeros(700, 1, 33, 64)
-    gate = torch.zeros(700, 1, 33)
-    out = qk.quasi_attention(query, query, query, query, query, gate, backend="cpu")
-    first = -(-out.data_ptr() // HUGE_PAGE) * HUGE_PAGE
-    assert "hg" in flags_at(first)
-
-
-def flags_at(address: int) -> list[str]:
-    """VmFlags of the memory mapping that contains an address."""
-    inside = False
-    for line in Path("/proc/self/smaps").read_text(encoding="ascii", errors="replace").splitlines():
-        if bounds := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
-            inside = int(bounds[1], 16) <= address < int(bounds[2], 16)
-        elif inside and line.startswith("VmFlags:"):
-            return line.split()[1:]
-    raise AssertionError(f"no mapping at {address:#x}")

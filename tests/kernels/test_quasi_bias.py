@@ -141,11 +141,8 @@ def test_the_bias_of_short_types_is_float32(dtype):
 
 ERRORS = {
     "name": ("log", ValueError, r"quasi_bias: expected a number, a tensor or '-log\(keys\)', got 'log'"),
-    "infinite": (math.inf, ValueError, "quasi_bias: expected a finite number, got inf"),
     "nan": (math.nan, ValueError, "quasi_bias: expected a finite number, got nan"),
-    "beyond float32": (1e39, ValueError, "quasi_bias: expected a number that float32 can store, got 1e.39"),
     "shape": (torch.zeros(8), ValueError, r"quasi_bias: expected a shape that broadcasts to \(B, H, L\) = \(2, 3, 9\)"),
-    "dims": (torch.zeros(1, 1, 1, 1), ValueError, r"\(B, H, L\) = \(2, 3, 9\), got shape \(1, 1, 1, 1\)"),
     "dtype": (torch.zeros(9, dtype=torch.float16), TypeError, "quasi_bias: expected dtype torch.float32, got"),
     "device": (torch.zeros(9, device="meta"), ValueError, "quasi_bias: expected device cpu like query, got meta"),
     "gradient": (torch.zeros(9, requires_grad=True), ValueError, "quasi_bias: expected a tensor without gradient"),

@@ -256,8 +256,6 @@ class KeptRows(torch.nn.Module):
 MASK_OF_KEYS = torch.arange(5) < torch.tensor([5, 3, 1, 4]).view(4, 1, 1, 1)
 OPTIONS_OF_ROWS = {
     "boolean mask": lambda rows: dict(attn_mask=MASK_OF_KEYS.to(rows.device)[rows]),
-    "additive mask": lambda rows: dict(attn_mask=torch.linspace(0, 1, 100, device=rows.device).view(4, 1, 5, 5)[rows]),
-    "mask of all rows": lambda rows: dict(attn_mask=torch.ones(5, 5, dtype=torch.bool, device=rows.device).tril()),
     "quasi_bias": lambda rows: dict(quasi_bias=torch.linspace(-1, 1, 40, device=rows.device).view(4, 2, 5)[rows]),
 }
 

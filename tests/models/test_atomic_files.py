@@ -1,9 +1,17 @@
-"""Atomic files: temporary names cannot be predicted, and planted links are not followed."""
+"""Atomic files and folders, and one run per output: a second one raises an error while the first process runs."""
 
+import errno
 import os
+import signal
+import subprocess
+import sys
 
+import filelock
 import pytest
 from errors import raises
+from kill_and_resume import OPTIONS
+from qacg_models.data import load_data
+from qacg_models.training import train, train_seeds
 from qacg_models.utils.atomic_files import (
     atomic_write,
     atomic_write_bytes,
@@ -12,7 +20,7 @@ from qacg_models.utils.atomic_files import (
     replace_folder,
     staged_file,
 )
-from qacg_models.utils.output_lock import lock_output
+from qacg_models.utils.output_lock import lock_output, lock_path
 
 from qacg_kernels.backends.triton import tile_tables
 
@@ -41,32 +49,11 @@ def write_table(path):
 
 def write_permissions(path):
     path.write_text("new")
+    path.chmod(0o600)
     follow_umask([path])
 
 
-WRITERS = [write_text, write_bytes, write_by_path, write_table, write_permissions]
-
-
-@pytest.fixture
-def victim(tmp_path):
-    path = tmp_path / "private" / "thesis.docx"
-    path.parent.mkdir()
-    path.write_text("text")
-    return path
-
-
-@pytest.mark.parametrize("write", WRITERS)
-def test_temporary_file_does_not_follow_a_planted_link(write, tmp_path, victim):
-    planted = [tmp_path / f".{NAME}.{os.getpid()}", tmp_path / f".{os.getpid()}.{NAME}"]
-    for link in planted:
-        link.symlink_to(victim)
-    write(tmp_path / NAME)
-    assert victim.read_text() == "text"
-    assert all(link.is_symlink() for link in planted)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([NAME, "private", *(p.name for p in planted)])
-
-
-@pytest.mark.parametrize("write", [write_text, write_bytes, write_by_path, write_table])
+@pytest.mark.parametrize("write", [write_text, write_bytes, write_by_path, write_table, write_permissions])
 def test_written_file_has_default_permissions(write, tmp_path):
     before = os.umask(0o027)
     try:
@@ -74,6 +61,7 @@ def test_written_file_has_default_permissions(write, tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
 
 
 def test_atomic_write_without_folder_names_the_file(tmp_path):
@@ -126,8 +114,107 @@ def test_removed_folder_leaves_nothing_of_an_interrupted_call(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_lock_at_a_planted_link_raises(tmp_path, victim):
-    (tmp_path / f".{NAME}.lock").symlink_to(victim)
-    with raises("InputError: .lock: cannot be written"), lock_output(tmp_path / NAME, print):
+HOLDER = """
+import sys, time
+from pathlib import Path
+from qacg_models.utils.output_lock import lock_output
+with lock_output(Path(sys.argv[1]), print):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def quiet(line):
+    raise AssertionError(line)
+
+
+@pytest.fixture
+def holder():
+    """Starts a process that locks an output until it is killed."""
+    begun = []
+
+    def begin(output):
+        process = subprocess.Popen([sys.executable, "-c", HOLDER, str(output)], stdout=subprocess.PIPE, text=True)
+        begun.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_lock_output_of_a_running_process_raises(holder, tmp_path):
+    output = tmp_path / "new" / "model"
+    process = holder(output)
+    for same in (output, output.parent / ".." / "new" / "model"):
+        with (
+            raises("InputError: model: another run is writing to it. Wait until it ends"),
+            lock_output(same, quiet),
+        ):
+            pass
+    with lock_output(output.with_name("other"), quiet):
         pass
-    assert victim.read_text() == "text"
+    assert [path.name for path in output.parent.iterdir()] == [lock_path(output).name]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), lock_output(output, quiet):
+            assert lock_path(output).exists()
+            raise ZeroDivisionError
+        assert not any(output.parent.iterdir())
+
+
+def test_train_beside_a_running_one_changes_nothing(holder, small_data, tmp_path):
+    """The second run can neither resume nor start over."""
+    dataset, output = load_data(small_data), tmp_path / "model"
+    work = tmp_path / "model.unfinished"
+    work.mkdir()
+    (work / "choices.json").write_text("{}")
+    (work / "checkpoint").write_bytes(b"1")
+    process, before = holder(output), contents(tmp_path)
+    for choice in ({"resume": True}, {"overwrite": True}, {}):
+        with raises("InputError: another run is writing to it"):
+            train(dataset, output, OPTIONS, **choice)
+    with raises("InputError: another run is writing to it"):
+        train_seeds(dataset, output, OPTIONS, [0, 1], resume=True)
+    process.kill()
+    process.wait()
+    assert contents(tmp_path) == before
+    with raises("InputError: is an unfinished run. Continue it with --resume"):
+        train(dataset, output, OPTIONS)
+
+
+def test_train_seeds_beside_a_running_seed_raises(holder, small_data, tmp_path):
+    (tmp_path / "runs").mkdir()
+    holder(tmp_path / "runs" / "seed-0")
+    with raises("InputError: seed-0: another run is writing to it"):
+        train_seeds(load_data(small_data), tmp_path / "runs", OPTIONS, [0, 1], resume=True)
+
+
+def test_lock_output_without_file_locks_warns(tmp_path, monkeypatch):
+    printed = []
+
+    def fails(self, *_, **__):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", fails)
+    with lock_output(tmp_path / "model", printed.append):
+        pass
+    assert printed == [
+        f"warning: the file system of {tmp_path} has no locks; do not start another run with the same output"
+    ]
+
+
+def test_lock_output_in_unwritable_folder_raises(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        raises("InputError: .model.lock: cannot be written ("),
+        lock_output(tmp_path / "file/model", quiet),
+    ):
+        pass

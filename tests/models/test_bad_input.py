@@ -29,7 +29,6 @@ BAD_INPUTS = {
     "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from 0 to 31": {
         "input_ids": IDS + (IDS == 30)
     },
-    "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from -1 to 29": {"input_ids": IDS - 1},
     "TypeError: input_ids: expected dtype torch.int64 or torch.int32, got dtype torch.float32": {
         "input_ids": IDS.float()
     },
@@ -51,11 +50,8 @@ BAD_INPUTS = {
     "ValueError: position_ids: expected 0 to 15 (max_position_embeddings is 16), got values from 9 to 16": {
         "position_ids": torch.arange(9, 17)[None]
     },
-    "TypeError: position_ids: expected a torch.Tensor, got list": {"position_ids": [0, 1]},
     "ValueError: position_ids: expected shape (2, 8), got shape (8,)": {"position_ids": torch.arange(8)},
-    "ValueError: attention_mask: expected shape (B, L) = (2, 8), got shape (2, 7)": {"attention_mask": MASK[:, 1:]},
     "ValueError: attention_mask: expected 1 for tokens and 0 for padding": {"attention_mask": MASK * -10000},
-    "TypeError: attention_mask: expected a torch.Tensor": {"attention_mask": [[1]]},
 }
 
 
@@ -143,13 +139,7 @@ BAD_FIELDS = {
     "ValueError: num_hidden_layers: expected at least 1, got 0": {"num_hidden_layers": 0},
     "TypeError: vocab_size: expected an integer, got '31'": {"vocab_size": "31"},
     "ValueError: hidden_dropout_prob: expected a probability in [0, 1), got 1.0": {"hidden_dropout_prob": 1.0},
-    "ValueError: attention_probs_dropout_prob: expected a probability in [0, 1), got -0.1": {
-        "attention_probs_dropout_prob": -0.1
-    },
     "ValueError: layer_norm_eps: expected a finite number, got nan": {"layer_norm_eps": float("nan")},
-    "ValueError: layer_norm_initializer: expected one of 'identity', 'normal', got 'ones'": {
-        "layer_norm_initializer": "ones"
-    },
     "ValueError: pooler: expected one of 'cls', 'attention', got 'mean'": {"pooler": "mean"},
     "ValueError: full_pooler, pooler: expected the same choice, got full_pooler=True, which means 'attention', and "
     "pooler='cls'": {
@@ -164,7 +154,6 @@ BAD_FIELDS = {
     "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
     "ValueError: id2label: expected integers from 0 as ids, got 'a'": {"id2label": {"a": "b"}},
     "ValueError: num_labels: expected 3 as in id2label, got 2": {"num_labels": 2, "id2label": {0: "a", 1: "b", 2: "c"}},
-    "ValueError: num_labels: expected 2 as in id2label, got 3": {"num_labels": 3, "label2id": {"a": 0, "b": 1}},
     "ValueError: label2id: expected 'b' for 1 as in id2label, got 'a'": {
         "id2label": {0: "a", 1: "b"},
         "label2id": {"a": 1, "b": 0},
@@ -175,11 +164,8 @@ BAD_FIELDS = {
 }
 BAD_CONTEXT_FIELDS = {
     "ValueError: context_projection: expected one of 'hidden', 'head', got 'full'": {"context_projection": "full"},
-    "TypeError: lambda_bias: expected True or False, got 1": {"lambda_bias": 1},
     "ValueError: contexts: expected at least one name, got": {"contexts": []},
-    "ValueError: contexts: expected at least 1, got 0": {"contexts": 0},
     "ValueError: contexts: expected distinct names, got 'a' more than once": {"contexts": ["a", "b", "a"]},
-    "TypeError: contexts: expected strings, got the name 3": {"contexts": ["a", 3]},
     "TypeError: contexts: expected a list of names or a number": {"contexts": "price"},
     "TypeError: num_contexts: expected no value, since contexts": {"num_contexts": 3},
 }
@@ -312,11 +298,8 @@ def test_head_config_too_large_size_raises(config_class, field):
 
 @error_cases(
     {
-        "TypeError: id2label: expected a dict from id to name, got int": {"id2label": 5},
         "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
-        "TypeError: num_labels: expected an integer, got 'x'": {"num_labels": "x"},
         "ValueError: num_labels: expected at least 1, got -1": {"num_labels": -1},
-        "ValueError: id2label: expected the ids 0, 1, ... without a gap, got [1]": {"id2label": {1: "a"}},
         "ValueError: problem_type: expected one of 'regression', ...got 'ranking'": {"problem_type": "ranking"},
         "ValueError: encoder.hidden_size: expected at least 1, got 0": {
             "encoder": {"model_type": "bert", "hidden_size": 0}
@@ -327,13 +310,6 @@ def test_head_config_too_large_size_raises(config_class, field):
 def test_head_config_bad_field_raises(config_class, error, given):
     with raises(error):
         config_class(**given)
-
-
-@pytest.mark.parametrize("config_class", [BertSumConfig, QueryAttentionConfig])
-def test_head_config_too_large_encoder_raises(config_class):
-    encoder = {"model_type": "bert", **SIZES, "num_hidden_layers": HUGE}
-    with raises(f"ValueError: encoder.num_hidden_layers: expected at most 1,000 (...), got {HUGE}"):
-        config_class(encoder=encoder)
 
 
 @pytest.mark.parametrize("field", [*FLAGS, "epochs", "batch_size", "gradient_accumulation", "threads", "seed"])

@@ -62,26 +62,6 @@ def test_inter_encoder_accepts_masks_of_any_dtype(dtype):
     torch.testing.assert_close(layer(1, x, x, hidden.to(dtype)).double(), exact, rtol=1e-4, atol=1e-4)
 
 
-@error_cases(
-    {
-        "TypeError: inputs: expected a torch.Tensor, got NoneType": {"inputs": None},
-        f"ValueError: inputs: expected shape (B, S, {MODEL}), got shape (1, 2, 3)": {"inputs": torch.zeros(1, 2, 3)},
-        "TypeError: mask: expected a torch.Tensor, got NoneType": {"mask": None},
-        f"ValueError: mask: expected shape (B, S) = ({B}, {S}), got shape (2, 1)": {"mask": torch.zeros(2, 1)},
-        "TypeError: inputs: expected dtype torch.float32, that of the weights, got torch.float64": {
-            "inputs": torch.zeros(B, S, MODEL).double()
-        },
-        "TypeError: iter: expected an integer, got '0'": {"iter": "0"},
-        "TypeError: iter: expected an integer, got None": {"iter": None},
-        "ValueError: iter: expected at least 0, got -1": {"iter": -1},
-    }
-)
-def test_encoder_layer_bad_arguments_raise(error, given):
-    layer = TransformerEncoderLayer(MODEL, HEADS, WIDE, 0.0)
-    with raises(error):
-        layer(**{"iter": 1, "query": None, "inputs": torch.zeros(B, S, MODEL), "mask": torch.zeros(B, S), **given})
-
-
 def test_inter_encoder_ignores_nan_padding():
     module, x = inter_encoder(), random(B, S, MODEL)
     padded = x.masked_fill(~MASK.bool().unsqueeze(-1), float("nan"))
@@ -206,16 +186,8 @@ def test_inter_encoder_compiles_without_graph_breaks():
         "ValueError: x: expected shape (..., 8), got shape (3, 6, 7)": lambda m, x: m.transformer_inter[1].feed_forward(
             x[..., :-1]
         ),
-        "TypeError: x: expected a floating dtype, such as torch.float32, got": lambda m, x: m.transformer_inter[
-            1
-        ].feed_forward(x.long()),
-        "TypeError: emb: expected a torch.Tensor, got NoneType": lambda m, x: m.pos_emb(None),
-        "ValueError: emb: expected shape (..., 8), got shape (3, 6, 1)": lambda m, x: m.pos_emb(x[..., :1]),
         "ValueError: emb: expected shape (B, L, 8), got shape (6, 8)": lambda m, x: m.pos_emb(x[0]),
         "TypeError: step: expected an integer, got '1'": lambda m, x: m.pos_emb(x[:, :1], step="1"),
-        "TypeError: step: expected an integer, got 1.5": lambda m, x: m.pos_emb(x[:, :1], step=1.5),
-        "ValueError: step: expected at least 0, got -1": lambda m, x: m.pos_emb(x[:, :1], step=-1),
-        "ValueError: step: expected at least 0, got -5": lambda m, x: m.pos_emb(x[:, :1], step=-5),
         "ValueError: step: expected less than 5000, got 5000": lambda m, x: m.pos_emb(x, step=5000),
     },
 )
@@ -236,23 +208,12 @@ NAN = float("nan")
 @error_cases(
     {
         "TypeError: d_model: expected an integer, got '8'": lambda: PositionwiseFeedForward("8", 32),
-        "ValueError: d_model: expected at least 1, got 0": lambda: PositionwiseFeedForward(0, 32),
         "ValueError: d_ff: expected at least 1, got -1": lambda: PositionwiseFeedForward(8, -1),
-        "ValueError: dropout: expected a finite number, got nan": lambda: PositionwiseFeedForward(8, 32, NAN),
-        "TypeError: dropout: expected a number, got 'x'": lambda: PositionalEncoding("x", 8),
-        "TypeError: dim: expected an integer, got '8'": lambda: PositionalEncoding(0.1, "8"),
         "ValueError: dim: expected at least 1, got 0": lambda: PositionalEncoding(0.1, 0),
-        "ValueError: max_len: expected at least 1, got -1": lambda: PositionalEncoding(0.1, 8, -1),
         "TypeError: max_len: expected an integer, got 2.5": lambda: PositionalEncoding(0.1, 8, 2.5),
-        "TypeError: heads: expected an integer, got '2'": lambda: TransformerEncoderLayer(8, "2", 32, 0.1),
         "ValueError: d_model: expected a multiple of heads = 3, got 8": lambda: TransformerEncoderLayer(8, 3, 32, 0.1),
-        "ValueError: d_ff: expected at least 1, got 0": lambda: TransformerEncoderLayer(8, 2, 0, 0.1),
-        "TypeError: num_inter_layers: expected an integer, got '1'": lambda: TransformerInterEncoder(
-            8, 32, 2, 0.1, "1"
-        ),
         "ValueError: num_inter_layers: expected at least 0, got -1": lambda: TransformerInterEncoder(8, 32, 2, 0.1, -1),
         "ValueError: dropout: expected a probability in [0, 1], got 2": lambda: TransformerInterEncoder(8, 32, 2, 2),
-        "ValueError: d_model: expected a multiple of heads = 3, got 10": lambda: TransformerInterEncoder(10, 32, 3, 0),
         "ValueError: blind_queries: expected one of 'zeros', 'average', got 'x'": lambda: TransformerInterEncoder(
             8, 32, 2, 0, blind_queries="x"
         ),

@@ -153,7 +153,7 @@ def test_train_of_several_seeds_gives_mean_and_deviation(small_data, tmp_path, c
     assert [row["metrics"] for row in written] == [record["metrics"] for record in records]
     assert written[0]["majority"] == records[0]["majority"]
     assert written[0]["versions"]["torch"] == torch.__version__
-    fails(capsys, train, "expected no seeds of an earlier run, got some. Continue that run with --resume")
+    fails(capsys, train, "expected a new folder, got files of an earlier run. Continue that run with --resume")
     fails(
         capsys,
         [*train, "--resume", "--epochs", "3"],

@@ -128,20 +128,6 @@ def test_projections_run_once_for_each_text():
     assert seen == [18, 18, 7 + 7 + 4 + 7 + 4 + 4], "tokens of three texts, and in the last layer of six questions"
 
 
-@pytest.mark.parametrize("kind", ["qacg-bert", "cg-bert"])
-def test_context_layer_with_a_hook_is_called_as_a_module(kind):
-    model, (ids, mask), seen = built(kind, 1), texts(), []
-    with torch.no_grad():
-        expected = model(**packed(ids, mask), context_ids=CONTEXT_IDS, text_ids=TEXT_IDS).logits
-        for layer in model.bert.encoder.context_layer:
-            layer.register_forward_hook(lambda module, args, out: seen.append(tuple(args[0].shape)))
-        found = model(**packed(ids, mask), context_ids=CONTEXT_IDS, text_ids=TEXT_IDS).logits
-        padded = model(ids[TEXT_IDS], mask[TEXT_IDS], context_ids=CONTEXT_IDS).logits
-    assert torch.allclose(found, expected, atol=1e-5)
-    assert torch.allclose(padded, expected, atol=1e-5)
-    assert len(seen) == 2 * 2, "two calls of a model with two context layers"
-
-
 def test_a_text_without_tokens_has_the_same_answer():
     model, (ids, mask) = built("qacg-bert", 2), texts()
     batch = packed(ids, mask)

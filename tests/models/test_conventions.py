@@ -1,6 +1,7 @@
 """Every model class as a transformers model: saving, auto classes, compiling, exporting, outputs."""
 
 import json
+import textwrap
 
 import pytest
 import torch
@@ -253,6 +254,8 @@ def test_model_card_is_complete_and_never_overwritten(case, tmp_path):
     }
     assert f"{sum(p.numel() for p in model.parameters()):,} parameters" in text
     assert "12 hidden units" in text and "a vocabulary of 31" in text
+    code = textwrap.dedent("".join(line for line in text.splitlines(True) if line.startswith("    ")))
+    exec(code.replace("FOLDER", repr(str(tmp_path / "a"))), {})
     assert f"model = {case.model}.from_pretrained(FOLDER)" in text
     for name, value in case.settings.items():
         if name not in ("num_labels",):  # stored as names of the labels

@@ -309,17 +309,6 @@ def test_predict_texts_equals_a_call(ask, kind):
     assert ask.predict(kind(TEXTS[:2])) == ask(list(TEXTS[:2]))
 
 
-def test_predict_one_text_equals_a_call(ask):
-    assert ask.predict(TEXTS[0]) == ask(TEXTS[0])
-
-
-def test_predict_skipped_text_keeps_its_row(ask):
-    found = ask.predict(pd.Series([TEXTS[0], None, TEXTS[1]]), aspects=["food"], on_empty="skip")
-    assert found.index.tolist() == [0, 1, 2]
-    assert found["label"].isna().tolist() == [False, True, False]
-    assert found["p(good)"].isna().tolist() == [False, True, False]
-
-
 def test_predict_skipped_text_of_a_list_is_empty(ask):
     first, second = ask.predict([float("nan"), TEXTS[0]], on_empty="skip")
     assert first == [] and all(isinstance(one, AspectPrediction) for one in second)

@@ -223,12 +223,6 @@ def test_load_head_errors_name_file_and_tensor(tmp_path):
     assert bool(fresh.backbone.encoder.layer[1].output.dense.weight.isfinite().all())
 
 
-def test_load_encoder_with_more_layers_raises(tmp_path):
-    build(transformers.BertModel, bert_config(num_hidden_layers=3)).save_pretrained(tmp_path)
-    with raises("CheckpointError: expected only encoder tensors that the model has, got ...encoder.layer.2.attention"):
-        QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, config=head_config(bert_config()))
-
-
 def test_load_head_missing_or_bad_config_raises(tmp_path):
     model = CASE.build()
     model.save_pretrained(tmp_path)
@@ -255,12 +249,3 @@ def test_load_head_missing_or_bad_config_raises(tmp_path):
         BertSumForExtractiveSummarization.from_pretrained(tmp_path, weights_only=False)
     with raises("ValueError: state_dict: expected None with the checkpoint"):
         BertSumForExtractiveSummarization.from_pretrained(tmp_path, state_dict={})
-
-
-def test_load_head_applies_fields_and_options(tmp_path):
-    CASE.build().save_pretrained(tmp_path)
-    loaded = BertSumForExtractiveSummarization.from_pretrained(
-        tmp_path, dropout=0.7, dtype=torch.bfloat16, attn_implementation="eager"
-    )
-    assert loaded.config.dropout == 0.7 and loaded.dtype == torch.bfloat16
-    assert (loaded.config._attn_implementation, loaded.bert.config._attn_implementation) == ("eager", "eager")

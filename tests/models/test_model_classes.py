@@ -29,8 +29,8 @@ from qacg_models.models.auto import BACKBONES, MODELS, load_class
 def test_model_table_entry_agrees_with_its_class(entry):
     model = load_class(entry)
     assert model.__name__ == entry.name and getattr(qacg_models, entry.name) is model
-    config = getattr(qacg_models, entry.configuration)
-    assert model.config_class is config and config.model_type == entry.model_type
+    config = model.config_class
+    assert config.model_type == entry.model_type and getattr(qacg_models, config.__name__) is config
     assert issubclass(model, {"bert": EncoderCheckpointLoading, "head": HeadCheckpointLoading}[entry.tensors])
     assert hasattr(config(), "contexts") == entry.contexts
     assert hasattr(config(), "context_projection") == entry.context_projection

@@ -10,10 +10,7 @@ from torch.nn.attention.bias import causal_upper_left
 
 B, L, S, H, D = 2, 5, 7, 3, 4
 MODEL = H * D
-MASK_DTYPES = (
-    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
-)
+MASK_DTYPES = (torch.bool, torch.uint8, torch.int64, torch.float16, torch.float32)
 
 
 def attention(use_final_linear=True, dtype=torch.float32, heads=H, dropout=0.1, **options):
@@ -144,12 +141,6 @@ def test_attention_mask_of_any_dtype_hides_nonzero(dtype):
     padding = hidden()[:, 4:5]
     one_row = module(**given, mask=padding.to(dtype))
     torch.testing.assert_close(one_row, module(**given, mask=padding.expand(B, L, S)))
-
-
-def test_attention_mask_of_minus_infinity_hides():
-    module, given = attention(), tensors()
-    additive = torch.zeros(B, L, S).masked_fill(hidden(), float("-inf"))
-    assert torch.equal(module(**given, mask=additive), module(**given, mask=hidden()))
 
 
 def test_attention_hidden_keys_have_no_gradient():
@@ -283,12 +274,6 @@ def test_caches_pass_gradients():
         torch.testing.assert_close(mine.grad.double(), expected.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_attention_type_without_cache_changes_nothing():
-    module, given = attention(), tensors()
-    for kind in ("self", "context"):
-        assert torch.equal(module(**given, type=kind), module(**given))
-
-
 @pytest.mark.full
 def test_attention_dropout_keeps_the_mean():
     module, given = attention(dropout=0.4).train(), tensors()
@@ -350,9 +335,6 @@ GOOD = torch.zeros(B, H, 4, D)
         },
         "ValueError: key: expected shape (2, length, 12), got shape (3, 7, 12)": {"key": torch.zeros(3, S, MODEL)},
         "ValueError: value: expected 7 positions as in `key`, got 8": {"value": torch.zeros(B, S + 1, MODEL)},
-        "ValueError: mask: expected shape (B, L, T) = (2, 5, 7), or 1 in any dimension, got shape (2, 7)": {
-            "mask": torch.zeros(B, S)
-        },
         "ValueError: mask: expected shape (B, L, T) = (2, 5, 7)": {"mask": torch.zeros(B, L, 3)},
         "TypeError: mask: expected a tensor whose memory has its values, got CausalBias": {
             "mask": causal_upper_left(L, S)
@@ -366,9 +348,6 @@ GOOD = torch.zeros(B, H, 4, D)
         "TypeError: key: expected a floating dtype, such as torch.float32, got torch.int64. Convert it": {
             "key": torch.zeros(B, S, MODEL).long()
         },
-        "TypeError: value: expected dtype torch.float32, that of the weights, got torch.float16": {
-            "value": torch.zeros(B, S, MODEL).half()
-        },
         "TypeError: layer_cache: expected a dictionary or None, got list. Use empty_layer_cache().": {
             "layer_cache": [],
             "type": "self",
@@ -377,12 +356,6 @@ GOOD = torch.zeros(B, H, 4, D)
         "ValueError: key: expected shape (2, 3, T, 4), got shape (2, 7, 12). With a layer_cache and type None": {
             "layer_cache": _cache()
         },
-        "ValueError: value: expected shape (2, 3, 4, 4), got shape (2, 3, 3, 4)": {
-            "layer_cache": _cache(),
-            "key": GOOD,
-            "value": GOOD[:, :, :3],
-        },
-        "TypeError: key: expected a torch.Tensor, got NoneType": {"layer_cache": _cache(), "key": None},
         "ValueError: attn_implementation: expected one of 'sdpa', 'eager', got 'flash'": {
             "attn_implementation": "flash"
         },
@@ -390,16 +363,8 @@ GOOD = torch.zeros(B, H, 4, D)
             "layer_cache": {"self_keys": None},
             "type": "self",
         },
-        "TypeError: layer_cache['self_values']: expected a torch.Tensor": {
-            "layer_cache": _cache(self_keys=GOOD),
-            "type": "self",
-        },
         "ValueError: layer_cache['self_keys']: expected shape (2, 3, T, 4), got shape (1, 3, 4, 4)": {
             "layer_cache": _cache(self_keys=GOOD[:1], self_values=GOOD[:1]),
-            "type": "self",
-        },
-        "ValueError: layer_cache['self_values']: expected shape (2, 3, 4, 4), got shape (2, 3, 3, 4)": {
-            "layer_cache": _cache(self_keys=GOOD, self_values=GOOD[:, :, :3]),
             "type": "self",
         },
         "TypeError: layer_cache['memory_keys']: expected dtype torch.float32, got dtype torch.float16": {
@@ -410,16 +375,6 @@ GOOD = torch.zeros(B, H, 4, D)
             "layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD),
             "type": "context",
         },
-        "TypeError: key: expected a torch.Tensor, got list": {
-            "key": [1.0],
-            "layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD),
-            "type": "context",
-        },
-        "ValueError: key: expected shape (2, length, 12), got shape (2, 4, 13)": {
-            "key": torch.zeros(B, 4, MODEL + 1),
-            "layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD),
-            "type": "context",
-        },
     },
 )
 def test_attention_bad_input_raises(error, given):
@@ -427,28 +382,11 @@ def test_attention_bad_input_raises(error, given):
         attention()(**{**tensors(), **given})
 
 
-def test_attention_unknown_blind_queries_raise():
-    with raises("ValueError: blind_queries: expected one of 'zeros', 'average', got 'mean'"):
-        attention(blind_queries="mean")
-
-
-def test_attention_indivisible_width_raises():
-    with raises("ValueError: model_dim: expected a positive multiple of head_count = 3, got 10"):
-        MultiHeadedAttention(3, 10)
-    with raises("ValueError: head_count: expected at least 1, got 0"):
-        MultiHeadedAttention(0, 10)
-
-
 @error_cases(
     {
         "TypeError: head_count: expected an integer, got '2'": {"head_count": "2"},
-        "TypeError: head_count: expected an integer, got True": {"head_count": True},
-        "ValueError: head_count: expected at least 1, got -2": {"head_count": -2},
-        "TypeError: model_dim: expected an integer, got 8.0": {"model_dim": 8.0},
         "ValueError: model_dim: expected a positive multiple of head_count = 2, got 0": {"model_dim": 0},
         "TypeError: dropout: expected a number, got '0.1'": {"dropout": "0.1"},
-        "TypeError: dropout: expected a number, got None": {"dropout": None},
-        "ValueError: dropout: expected a finite number, got nan": {"dropout": float("nan")},
         "ValueError: dropout: expected a probability in [0, 1], got 1.5": {"dropout": 1.5},
         "TypeError: use_final_linear: expected True or False, got 'no'": {"use_final_linear": "no"},
     }

@@ -318,22 +318,6 @@ def test_fold_context_of_unsupported_model_raises():
     assert not any(isinstance(module, ContextFold) for module in model.modules())
 
 
-@pytest.mark.parametrize("role", ["value", "context_query"])
-def test_fold_context_of_hooked_projection_raises(role):
-    model = build("qacg")
-    model.bert.encoder.layer[0].attention.self.layer(role).register_forward_hook(lambda module, args, out: 2 * out)
-    with raises(f"TypeError: {role}: expected a plain nn.Linear to fold, got one with hooks"):
-        fold_context(model)
-
-
-def test_hooked_projection_is_called_for_large_batches():
-    model = build("qacg")
-    called = []
-    model.bert.encoder.layer[0].attention.self.context_for_q.register_forward_hook(lambda *_: called.append(1))
-    model(**PackingCollator()(features((9, 9, 9))))
-    assert called == [1]
-
-
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_packed_gradient_checkpointing_repeats_dropout(kind, reentrant):
@@ -497,21 +481,16 @@ def test_answer_logits_of_an_unpadded_model_keep_padding():
 
 BAD_INPUTS = {
     "TypeError: cu_seqlens: expected an integer tensor, got list": {"cu_seqlens": [0, 9]},
-    "TypeError: cu_seqlens: expected dtype torch.int32 or torch.int64, got dtype torch.float32": {
-        "cu_seqlens": torch.tensor([0.0, 5, 6, 9])
-    },
     "ValueError: cu_seqlens: expected shape (B + 1,) with 0 and the end of each sequence": {
         "cu_seqlens": torch.tensor([0])
     },
     "ValueError: cu_seqlens: expected offsets from 0 to T = 9 ..., got ...0 to 8 with a smallest difference of 1": {
         "cu_seqlens": torch.tensor([0, 5, 6, 8])
     },
-    "ValueError: cu_seqlens: expected ..., got offsets from 1 to 9": {"cu_seqlens": torch.tensor([1, 5, 6, 9])},
     "ValueError: expected offsets from 0 to T = 9 that never decrease, got ... smallest difference of -1": {
         "cu_seqlens": torch.tensor([0, 6, 5, 9])
     },
     "ValueError: max_seqlen: expected at least 5, the longest sequence, got 4": {"max_seqlen": 4},
-    "TypeError: max_seqlen: expected an integer, got float": {"max_seqlen": 5.0},
     "ValueError: max_seqlen: expected None without cu_seqlens, got 5": {
         "cu_seqlens": None,
         "input_ids": torch.zeros(3, 4).long(),
@@ -524,7 +503,6 @@ BAD_INPUTS = {
     "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from 31 to 31": {
         "input_ids": torch.full((9,), 31)
     },
-    "ValueError: token_type_ids: expected shape (9,), got shape (8,)": {"token_type_ids": torch.zeros(8).long()},
     "ValueError: position_ids: expected 0 to 8 (max_position_embeddings is 9), got values from 0 to 9": {
         "position_ids": torch.tensor([0, 1, 2, 3, 9, 0, 0, 1, 2])
     },
@@ -532,12 +510,10 @@ BAD_INPUTS = {
         "position_ids": None,
         "max_seqlen": 10,
     },
-    "ValueError: context_ids: expected shape (3,), got shape (9,)": {"context_ids": torch.zeros(9).long()},
     "ValueError: inputs_embeds: expected shape (T, hidden_size = 12), got shape (3, 3, 12)": {
         "input_ids": None,
         "inputs_embeds": torch.zeros(3, 3, 12),
     },
-    "ValueError: input_ids, inputs_embeds: expected exactly one, got neither": {"input_ids": None},
 }
 
 
@@ -545,17 +521,6 @@ BAD_INPUTS = {
 def test_packed_bad_input_raises(error, given):
     with raises(error):
         build("qacg")(**PackingCollator()(features((5, 1, 3))) | given)
-
-
-@pytest.mark.parametrize("implementation", [None, "eager"])
-@pytest.mark.parametrize("kind", ["qacg", "cg", "bert"])
-def test_packed_sequence_beyond_max_seqlen_raises(kind, implementation):
-    model = build(kind, implementation)
-    batch = PackingCollator()(features((5, 1, 3), contexts=kind != "bert"))
-    for called in (model, model.base_model):
-        given = {name: t for name, t in batch.items() if called is model or name != "labels"}
-        with raises("ValueError: max_seqlen: expected at least 5, the longest sequence, got 4"):
-            called(**given | {"max_seqlen": 4})
 
 
 def test_unpad_must_be_a_boolean_and_is_saved(tmp_path):

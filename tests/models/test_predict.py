@@ -176,6 +176,19 @@ def test_predict_resume_of_another_run_raises(model, source, tmp_path, capsys, m
     assert {path: path.read_bytes() for path in kept} == kept
 
 
+def test_predict_resume_with_other_columns_raises(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "WINDOW", 1)
+    table = tmp_path / "in.csv"
+    table.write_text("text,other,topic\nfine,slow,food\ncheap,dear,price\n")
+    flags = [model, "--input", table, "--output", tmp_path / "out.csv"]
+    with interrupted(Predictor, "predict", 2):
+        run(*flags)
+    for columns in (["--text-column", "other"], ["--aspect-column", "topic"], ["--id-column", "topic"]):
+        assert run(*flags, *columns, "--resume") == 2
+        assert "options and texts, got one that differs in columns; pass --overwrite" in capsys.readouterr().err
+    assert run(*flags, "--resume") == 0
+
+
 RUN = {"model": "digest", "aspects": ["food"]}
 
 

@@ -79,14 +79,6 @@ def test_pipeline_aspects_select(pipe):
     assert [one["aspect"] for one in pipe(TEXTS[0], aspects=["service", "food"])] == ["service", "food"]
 
 
-def test_pipeline_of_bert_has_contexts_too(tmp_path):
-    source = write_model(tmp_path / "random", kind="bert", fields=NAMES)
-    AspectSentiment.from_pretrained(source).save_pretrained(tmp_path / "bert")
-    pipe = pipeline("aspect-sentiment", model=str(tmp_path / "bert"), device="cpu")
-    expected = AspectSentiment.from_pretrained(tmp_path / "bert")(TEXTS[0])
-    assert [(one["aspect"], one["label"]) for one in pipe(TEXTS[0])] == [(one.aspect, one.label) for one in expected]
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -141,14 +133,6 @@ def test_attention_name_gives_the_results_of_eager(kind, masked):
         found[name] = hidden[:, :5].detach(), gradient
     for mine, other in zip(found["qacg_fused"], found["eager"]):
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
-
-
-def test_attention_name_rejects_a_position_bias():
-    from qacg_models.modules.transformers_attention import fused_attention_forward
-
-    heads = torch.zeros(1, 2, 3, 8)
-    with pytest.raises(ValueError, match="position_bias: expected None with attn_implementation='qacg_fused'"):
-        fused_attention_forward(torch.nn.Module(), heads, heads, heads, None, position_bias=heads)
 
 
 def test_attention_name_rejects_a_learned_mask():

@@ -113,11 +113,7 @@ def named(
 
 
 def _fields(path: Path) -> dict[str, object]:
-    """Returns the content of a configuration file.
-
-    Raises:
-        CheckpointError: the file is missing or no JSON object, or `model_type` or `architectures` has another type.
-    """
+    """Returns the content of a configuration file, with `model_type` and `architectures` of the right types."""
     fields = read_json(path)
     kind, classes = fields.get("model_type"), fields.get("architectures")
     if kind is not None and not isinstance(kind, str):
@@ -130,14 +126,7 @@ def _fields(path: Path) -> dict[str, object]:
 def config_file(weights: Path, config: Path | str | None) -> Path | None:
     """Returns the path of the configuration file; None if `config` is None and there is none beside the weights.
 
-    A `config` that is not a folder is returned without checking that it exists.
-
-    Args:
-        weights: the file of weights.
-        config: the configuration file, or its folder; None: one of CONFIG_NAMES beside the weights.
-
-    Raises:
-        CheckpointError: `config` is a folder without a configuration file.
+    `config` is the file, which may not exist, or its folder; None: one of CONFIG_NAMES beside the weights.
     """
     if config is not None and not Path(config).is_dir():
         return Path(config)
@@ -153,14 +142,8 @@ def locate(
 ) -> Path:
     """Returns the file or folder of a checkpoint; downloads the checkpoint if `name` is no existing path.
 
-    Only weights and configuration are downloaded.
-
-    Args:
-        name: a path, or the name of a repository on the hub.
-        subfolder: folder of the checkpoint inside the folder or repository; "": that folder or repository itself.
-        use_safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
-        variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
-        **download: options of huggingface_hub's `snapshot_download`, such as `revision`.
+    Only weights and configuration are downloaded. For the arguments see `CheckpointLoading.from_pretrained`; `download`
+    has options of huggingface_hub's `snapshot_download`, such as `revision`.
 
     Raises:
         OSError: the path does not exist, and the download failed.

@@ -139,18 +139,8 @@ def fit_encoder(
     """Fits the checkpoint of a BERT, as `fit` does, and converts between the variants of the context layers.
 
     The contexts can be cut to the first ones. A context projection and a gate can be shared by all heads, or have one
-    row per head. The bias of a gate can be absent, which is the same as zeros.
-
-    Args:
-        source: the checkpoint.
-        expected: shapes of the tensors of the model by their names in this package.
-        model: name of the model, for the report.
-        heads: number of attention heads of the model.
-        permissions: what the user permits if a tensor is missing or has another shape.
-        not_needed: regular expression for the names of tensors that the model does not use.
-
-    Raises:
-        CheckpointError: the checkpoint does not fit the model.
+    row per head. The bias of a gate can be absent, which is the same as zeros. `heads` is the model's number of
+    attention heads.
     """
     tensors, notes = dict(source.tensors), {}
     for name, shape in expected.items():

@@ -166,15 +166,7 @@ class CheckpointLoading:
 
     @classmethod
     def filled(cls, config: PreTrainedConfig, state_dict: dict, report: Report, *model_args, **kwargs):
-        """Returns a model with the tensors of `state_dict`, and the loading info of transformers with the report.
-
-        Args:
-            config: configuration of the model.
-            state_dict: tensors by their names in the model.
-            report: the report about every tensor.
-            *model_args: arguments of the constructor after the configuration.
-            **kwargs: options of transformers' from_pretrained.
-        """
+        """Returns a model with the tensors of `state_dict`, and the loading info of transformers with the report."""
         with _hide_transformers_report():
             model, info = super().from_pretrained(
                 None, *model_args, config=config, state_dict=state_dict, output_loading_info=True, **kwargs
@@ -296,13 +288,8 @@ def prepare(
 ) -> Prepared:
     """Fits a checkpoint to the class of an encoder or its classifier.
 
-    Args:
-        model_class: class of the model.
-        source: the checkpoint.
-        config: configuration of the model; None: built from the checkpoint's configuration file and `overrides`.
-        overrides: fields that replace the fields of the checkpoint; ignored if `config` is given.
-        permissions: what the user permits if a tensor is missing or has another shape.
-        model_options: arguments of the constructor in addition to the configuration.
+    `config` is the model's configuration; None: built from the checkpoint's configuration file and `overrides`.
+    `model_options` are arguments of the constructor in addition to the configuration.
 
     Raises:
         CheckpointError: the configuration or a tensor does not fit; the message names the field or tensor.
@@ -341,11 +328,6 @@ def configuration(
     The value of a field comes from the first of these sources that has it: `overrides`, the checkpoint's configuration
     file, the tensors (see `variant`), the default. If `overrides` has the number or the names of the labels, the number
     and the names in the file are ignored.
-
-    Args:
-        config_class: class of the configuration.
-        source: the checkpoint.
-        overrides: fields that replace the fields of the checkpoint.
 
     Returns:
         The configuration, and notes about inferred and dropped fields.
@@ -390,10 +372,6 @@ def _of_another_model(
     """Returns the fields that `config_class` shares with `source`, a checkpoint of another model type.
 
     A note about dropped fields is appended to `notes`. `known` is an instance of `config_class`.
-
-    Raises:
-        CheckpointError: the model type is not one of this package, or a model of that type uses context tensors
-            differently.
     """
     kind = source.fields["model_type"]
     where, model_type = source.fields_path, config_class.model_type
@@ -442,11 +420,7 @@ def variant(source: Source) -> dict[str, object]:
 def _head_config(
     model_class: type[PreTrainedModel], weights: Path, config: str | Path | None, fields: Mapping[str, object]
 ) -> PreTrainedConfig:
-    """Returns the configuration of a model with a head, from its file and `fields`, which replace those in the file.
-
-    Raises:
-        CheckpointError: there is no configuration file, or a field is unknown or invalid.
-    """
+    """Returns the configuration of a model with a head, from its file and `fields`, which replace those in the file."""
     path = config_file(weights, config)
     if path is None:
         raise CheckpointError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
@@ -131,11 +131,8 @@ class AspectSentiment:
         names = {"text_column": text, "aspect_column": aspect, "label_column": label}
         chosen = TrainingOptions(from_checkpoint=None if start is None else str(start), **training)
         frames = {"train": frame} if dev is None else {"train": frame, "dev": dev}
-        with (
-            nullcontext() if say is print else hidden_bars(),
-            TemporaryDirectory() as folder,
-        ):
-            dataset = load_frames(frames, _data_options(names | reading), on_empty, say)
+        with nullcontext() if say is print else hidden_bars(), TemporaryDirectory() as folder:
+            dataset = load_frames(frames, DataOptions(**names | reading), on_empty, say)
             say("\n".join(describe(dataset)))
             return cls(train(dataset, Path(folder) / "model" if output is None else output, chosen, say=say))
 
@@ -169,10 +166,9 @@ class AspectSentiment:
         Raises:
             TypeError: `folder`, `int8` or `threads` has the wrong type.
             ValueError: `threads` is negative.
-            ModelFolderError: the folder does not exist, or a file in the folder is missing, unreadable or does not fit
-                the other files.
-            InputError: the tokenizer cannot be loaded; the attention implementation, the device or int8 is not
-                available; int8 is requested on a device other than the CPU; or the download failed.
+            ModelFolderError: the folder does not exist, or its files are missing, unreadable or do not fit together.
+            InputError: the tokenizer cannot be loaded; attention, device or int8 is not available; or the download
+                failed.
         """
         if not isinstance(folder, str | os.PathLike):
             raise TypeError(f"folder: expected a path or the name of a repository, got {type(folder).__name__}")
@@ -315,8 +311,7 @@ class AspectSentiment:
             folder: path of the folder.
 
         Raises:
-            InputError: the model was loaded with int8; `folder` is a file, or a folder that is neither empty nor a
-                model folder; or a file cannot be written.
+            InputError: the model is int8, `folder` has other files, or a file cannot be written.
         """
         save_trained(self.trained, folder)
 
@@ -343,49 +338,26 @@ class AspectSentiment:
             The URL of the commit.
 
         Raises:
-            InputError: the model was loaded with int8, or a file of the temporary folder cannot be written.
-            Exception: huggingface_hub cannot create the repository or upload the folder. Its error is raised
-                unchanged: OSError, ValueError, or an error of its HTTP client.
+            InputError: the model was loaded with int8, or a temporary file cannot be written.
+            Exception: the error of huggingface_hub, unchanged.
         """
         return upload(self.trained, repo_id, private=private, token=token, message=commit_message)
 
 
 def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Divides options into options of training and options of reading the data.
-
-    Returns:
-        The options of training, and the options of reading the data, both by name.
-
-    Raises:
-        TypeError: an option is unknown, or an argument of `fit` replaces it (`start` replaces `from_checkpoint`).
-    """
+    """Returns the options of training and those of reading a frame, by name; raises TypeError for any other option."""
     own = {"from_checkpoint": "start", "text_column": "text", "aspect_column": "aspect", "label_column": "label"}
     training = {field.name for field in fields(TrainingOptions)} - own.keys()
-    reading = {field.name for field in fields(DataOptions)} - own.keys()
     for name in options:
         if name in own:
             raise TypeError(
                 f"{name}: expected the argument {own[name]}, got the option {name}. Pass {own[name]}=VALUE."
             )
-        if name not in training | reading:
+        if name in _OF_FILES:
+            known = ", ".join(_FRAME_OPTIONS)
+            raise TypeError(f"data options: expected one of {known}, got {name!r}. Omit it; it applies to files.")
+        if name not in training | set(_FRAME_OPTIONS):
             known = ", ".join(sorted(training | set(_FRAME_OPTIONS) - own.keys()))
             raise TypeError(f"{name}: expected an option of qacg train, got an unknown one. Available: {known}.")
     of_training = {name: value for name, value in options.items() if name in training}
-    return of_training, {name: value for name, value in options.items() if name in reading}
-
-
-def _data_options(given: Mapping[str, object]) -> DataOptions:
-    """Returns the options for reading a DataFrame.
-
-    Args:
-        given: the options that the user set, by name; other options have their defaults.
-
-    Raises:
-        TypeError: an option is unknown, or applies to files only.
-        InputError: a value is out of range, or contradicts another one.
-    """
-    for name in given:
-        if name not in _FRAME_OPTIONS:
-            advice = "Omit it; it applies to files." if name in _OF_FILES else "Check its spelling."
-            raise TypeError(f"data options: expected one of {', '.join(_FRAME_OPTIONS)}, got {name!r}. {advice}")
-    return DataOptions(**given)  # type: ignore[arg-type]
+    return of_training, {name: value for name, value in options.items() if name not in training}

@@ -7,6 +7,6 @@
 | aspect sentiment as a transformers pipeline | `aspect_pipeline.py` |
 | loading a model folder, logits and metrics; int8 | `trained_model.py`, `int8.py` |
 | saving a model folder, and its card | `saving.py`, `trained_card.py` |
-| question answering | `question_answering.py`, `span_decoding.py` |
+| question answering | `question_answering.py` |
 | extractive summaries | `summarization.py` |
 """

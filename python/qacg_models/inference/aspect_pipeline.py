@@ -16,7 +16,7 @@ from qacg_models.data import Example
 from qacg_models.data.tokenization import check_text
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import predict_logits, probabilities_of
-from qacg_models.models.model_card import ASPECT_SENTIMENT
+from qacg_models.models.base import ASPECT_SENTIMENT
 
 
 class AspectSentimentPipeline(Pipeline):

@@ -202,7 +202,8 @@ class Predictor:
         """
         if by not in BY:
             raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
-        check_min_confidence(min_confidence)
+        if min_confidence is not None and not 0 < min_confidence <= 1:
+            raise InputError(f"min-confidence: expected a number above 0 and at most 1, got {min_confidence}")
         asked = contexts_of(self.trained, frame, aspects, targets, on_empty)
         cells = _cells(frame)
         whole = by == "text"
@@ -353,17 +354,6 @@ def as_predictions(found: pd.DataFrame, labels: Sequence[str]) -> list[AspectPre
         AspectPrediction(text, target, aspect, label, dict(zip(labels, values)))
         for text, target, aspect, label, values in zip(found["text"], targets, found["aspect"], found["label"], shares)
     ]
-
-
-def certainty(probability: float, min_confidence: float | None) -> str:
-    """Returns UNCERTAIN for a probability below `min_confidence` (None: no threshold), else CERTAIN."""
-    return CERTAIN if min_confidence is None or probability >= min_confidence else UNCERTAIN
-
-
-def check_min_confidence(value: float | None) -> None:
-    """Raises InputError unless `value` is None or in (0, 1]."""
-    if value is not None and not 0 < value <= 1:
-        raise InputError(f"min-confidence: expected a number above 0 and at most 1, got {value}")
 
 
 def _cells(frame: pd.DataFrame) -> dict[str, Sequence[str | None]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_card import write_card
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.models.model_card import ASPECT_SENTIMENT
+from qacg_models.models.base import ASPECT_SENTIMENT
 from qacg_models.runs.calibration import UNCALIBRATED, write_calibration
 from qacg_models.runs.record import RECORD_NAME, RUN_NAME, write_record, write_run_file
 from qacg_models.utils.atomic_files import atomic_folder, explain_write_errors

@@ -6,7 +6,7 @@ import numpy as np
 
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.metrics.metrics import class_scores
-from qacg_models.models.model_card import ASPECT_SENTIMENT, CARD_NAME
+from qacg_models.models.base import ASPECT_SENTIMENT, CARD_NAME
 from qacg_models.runs.calibration import VALIDITY
 from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.cells import counted, markdown_table, percent

@@ -37,7 +37,7 @@ from qacg_models.utils.quiet import hidden_library_bars
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_models.models.pretrained import EncoderPreTrainedModel
+    from qacg_models.models.base import EncoderPreTrainedModel
 
 logger = logging.getLogger(__name__)
 
@@ -114,40 +114,16 @@ class TrainedModel:
         return {name: room - len(ids) for name, ids in zip(self.contexts, found["input_ids"])}
 
     def probabilities(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-        """Returns (N, classes) float64 probabilities, in the order of `rows`, with temperature scaling.
-
-        Args:
-            rows: the examples.
-            batch_size: maximum number of rows in a batch; halved when memory runs out.
-
-        Raises:
-            TypeError: `batch_size` is not an integer.
-            InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row
-                does not fit into memory.
-        """
+        """Returns `logits` as (N, classes) float64 probabilities, with temperature scaling."""
         return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
     def logits(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-        """Returns (N, classes) float64 logits, in the order of `rows`, without temperature scaling.
-
-        Args:
-            rows: the examples.
-            batch_size: maximum number of rows in a batch; halved when memory runs out.
-
-        Raises:
-            TypeError: `batch_size` is not an integer.
-            InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row
-                does not fit into memory.
-        """
+        """Returns (N, classes) float64 logits, without temperature scaling, as `predict_logits` does."""
         with cpu_threads(self.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
     def features(self, rows: Sequence[Example]) -> list[dict]:
-        """Returns the unpadded model inputs of each row (`encode_examples`).
-
-        Raises:
-            InputError: the context of a row is not a context of the model.
-        """
+        """Returns the unpadded model inputs of each row (`encode_examples`)."""
         return _features(self.model, self.tokenizer, rows, self.record.max_length)
 
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
@@ -160,9 +136,7 @@ class TrainedModel:
             rows: labelled rows.
 
         Raises:
-            InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
-            ValueError: there are no rows; or the metrics require each aspect once for every sentence and target, and an
-                aspect is missing or repeated.
+            InputError, ValueError: as `logits` and `judge`.
         """
         return self.judge(rows, self.logits(rows))(None)
 

@@ -1,4 +1,4 @@
-"""The models, subclasses of transformers' PreTrainedModel.
+"""The models, subclasses of transformers' PreTrainedModel, each with its configuration.
 
 | content | module |
 |---|---|
@@ -6,7 +6,6 @@
 | encoders with their classifiers, one encoder per module | `bert.py`, `aspect_bert.py`, `cg_bert.py`, `qacg_bert.py` |
 | heads over any encoder, one head per module | `bertsum.py`, `query_attention.py` |
 | base classes of Aspect-BERT, CG-BERT and QACG-BERT | `context_bert.py` |
-| base classes of all encoders and their classifiers | `pretrained.py` |
-| base class of models with a head over any encoder | `encoder_head.py` |
-| the model card | `model_card.py` |
+| base classes of models with a head over any encoder | `encoder_head.py` |
+| base classes of all encoders, their classifiers and their configurations; model cards | `base.py`, `config.py` |
 """

@@ -6,7 +6,7 @@ Importing this module does not import the models.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ class ModelEntry:
     Attributes:
         name: name of the model's class, as in `architectures` of config.json.
         module: module of the class.
-        configuration: name of the configuration class.
         model_type: `model_type` in config.json.
         auto_class: name of transformers' Auto class for the model.
         tensors: "bert" if checkpoints have BERT's tensor names, "head" for a head over any encoder.
@@ -34,9 +33,8 @@ class ModelEntry:
 
     name: str
     module: str
-    configuration: str
     model_type: str
-    auto_class: str
+    auto_class: str = "AutoModel"
     tensors: str = "bert"
     contexts: bool = False
     context_from_layer: bool = False
@@ -56,72 +54,48 @@ class ModelEntry:
         return self.quasi_attention or self.adds_context
 
 
-_QACG_BERT = ("qacg_models.models.qacg_bert", "QACGBertConfig", "qacg_bert")
-_CG_BERT = ("qacg_models.models.cg_bert", "CGBertConfig", "cg_bert")
-_ASPECT_BERT = ("qacg_models.models.aspect_bert", "AspectBertConfig", "aspect_bert")
-_BERT = ("qacg_models.models.bert", "PlainBertConfig", "plain_bert")
-_BERTSUM = ("qacg_models.models.bertsum", "BertSumConfig", "bertsum")
-_QUERY_ATTENTION = ("qacg_models.models.query_attention", "QueryAttentionConfig", "query_attention")
+def _classifier(encoder: ModelEntry, name: str, backbone: str, title: str) -> ModelEntry:
+    auto_class = "AutoModelForSequenceClassification"
+    return replace(encoder, name=name, auto_class=auto_class, backbone=backbone, title=title)
+
+
+_QACG_BERT = ModelEntry(
+    "QACGBertModel",
+    "qacg_models.models.qacg_bert",
+    "qacg_bert",
+    contexts=True,
+    context_from_layer=True,
+    context_projection=True,
+    quasi_attention=True,
+)
+_CG_BERT = replace(
+    _QACG_BERT, name="CGBertModel", module="qacg_models.models.cg_bert", model_type="cg_bert", quasi_attention=False
+)
+_ASPECT_BERT = replace(
+    _CG_BERT,
+    name="AspectBertModel",
+    module="qacg_models.models.aspect_bert",
+    model_type="aspect_bert",
+    context_projection=False,
+)
+_BERT = ModelEntry("BertModel", "qacg_models.models.bert", "plain_bert")
+_BERTSUM = ("BertSumForExtractiveSummarization", "qacg_models.models.bertsum", "bertsum", "AutoModel")
+_QUERY_ATTENTION = ("QueryAttentionForQuestionAnswering", "qacg_models.models.query_attention", "query_attention")
+_ANSWERS = "AutoModelForQuestionAnswering"
 
 # Help texts list the backbones in this order.
 MODELS = (
-    ModelEntry(
-        "QACGBertModel",
-        *_QACG_BERT,
-        "AutoModel",
-        contexts=True,
-        context_from_layer=True,
-        context_projection=True,
-        quasi_attention=True,
-    ),
-    ModelEntry(
-        "QACGBertForSequenceClassification",
-        *_QACG_BERT,
-        "AutoModelForSequenceClassification",
-        contexts=True,
-        context_from_layer=True,
-        context_projection=True,
-        quasi_attention=True,
-        backbone="qacg-bert",
-        title="QACG-BERT",
-    ),
-    ModelEntry("CGBertModel", *_CG_BERT, "AutoModel", contexts=True, context_from_layer=True, context_projection=True),
-    ModelEntry(
-        "CGBertForSequenceClassification",
-        *_CG_BERT,
-        "AutoModelForSequenceClassification",
-        contexts=True,
-        context_from_layer=True,
-        context_projection=True,
-        backbone="cg-bert",
-        title="CG-BERT",
-    ),
-    ModelEntry("AspectBertModel", *_ASPECT_BERT, "AutoModel", contexts=True, context_from_layer=True),
-    ModelEntry(
-        "AspectBertForSequenceClassification",
-        *_ASPECT_BERT,
-        "AutoModelForSequenceClassification",
-        contexts=True,
-        context_from_layer=True,
-        backbone="aspect-bert",
-        title="Aspect-BERT",
-    ),
-    ModelEntry("BertModel", *_BERT, "AutoModel"),
-    ModelEntry(
-        "BertForSequenceClassification",
-        *_BERT,
-        "AutoModelForSequenceClassification",
-        backbone="bert",
-        title="BERT",
-    ),
-    ModelEntry("BertForQuestionAnswering", *_BERT, "AutoModelForQuestionAnswering"),
-    ModelEntry("BertSumForExtractiveSummarization", *_BERTSUM, "AutoModel", tensors="head"),
-    ModelEntry(
-        "QueryAttentionForQuestionAnswering",
-        *_QUERY_ATTENTION,
-        "AutoModelForQuestionAnswering",
-        tensors="head",
-    ),
+    _QACG_BERT,
+    _classifier(_QACG_BERT, "QACGBertForSequenceClassification", "qacg-bert", "QACG-BERT"),
+    _CG_BERT,
+    _classifier(_CG_BERT, "CGBertForSequenceClassification", "cg-bert", "CG-BERT"),
+    _ASPECT_BERT,
+    _classifier(_ASPECT_BERT, "AspectBertForSequenceClassification", "aspect-bert", "Aspect-BERT"),
+    _BERT,
+    _classifier(_BERT, "BertForSequenceClassification", "bert", "BERT"),
+    replace(_BERT, name="BertForQuestionAnswering", auto_class=_ANSWERS),
+    ModelEntry(*_BERTSUM, tensors="head"),
+    ModelEntry(*_QUERY_ATTENTION, _ANSWERS, tensors="head"),
 )
 BACKBONES = {entry.backbone: entry for entry in MODELS if entry.backbone is not None}
 

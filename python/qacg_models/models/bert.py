@@ -22,8 +22,8 @@ from transformers.modeling_outputs import (
 from transformers.utils import ModelOutput
 
 from qacg_kernels.call.validation import check_choice, check_flag
+from qacg_models.models.base import EncoderPreTrainedModel, SequenceClassifier, as_dict
 from qacg_models.models.config import EncoderConfig
-from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
 from qacg_models.modules.attention import IMPLEMENTATIONS
 from qacg_models.modules.batch import checked_head_mask, read_batch
 from qacg_models.modules.embeddings import POOLERS, BertEmbeddings

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from qacg_kernels.call.validation import check_choice, check_flag
+from qacg_models.models.base import ASPECT_SENTIMENT, EncoderPreTrainedModel, SequenceClassifier, as_dict
 from qacg_models.models.config import EncoderConfig
-from qacg_models.models.model_card import ASPECT_SENTIMENT
-from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
 from qacg_models.modules.batch import checked_context_ids, checked_text_ids, read_batch
 from qacg_models.modules.embeddings import POOLERS, BertEmbeddings
 from qacg_models.modules.encoder import ContextBertEncoder, PlainLayers

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
+from qacg_models.models.base import CardWriting
 from qacg_models.models.config import CheckedConfig, check_dtypes
-from qacg_models.models.model_card import CardWriting
-from qacg_models.modules.batch import check_embeds, check_ids, check_position_ids, key_mask
+from qacg_models.modules.batch import check_ids, check_position_ids, checked_tokens, key_mask
 from qacg_models.utils.field_checks import MOST, check_size
 
 
@@ -53,28 +53,21 @@ class EncoderHeadConfig(CheckedConfig):
 
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
-        for field in ("hidden_size", "vocab_size"):
-            if not isinstance(getattr(self.encoder, field, None), int):
-                raise ValueError(
-                    f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__} "
-                    f"without {field}"
-                )
+        sizes = ("hidden_size", "vocab_size")
+        wrong = [f" without {size}" for size in sizes if not isinstance(getattr(self.encoder, size, None), int)]
         if hasattr(self.encoder, "contexts"):
-            raise ValueError(
-                f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__}, whose "
-                "model requires context_ids"
-            )
+            wrong.append(", whose model requires context_ids")
+        if getattr(self.encoder, "is_encoder_decoder", False):
+            wrong.append(" with a decoder")
+        if wrong:
+            kind = type(self.encoder).__name__
+            raise ValueError(f"encoder: expected the configuration of a text encoder, got {kind}{wrong[0]}")
         # Configurations of transformers do not check sizes. The number of labels in `encoder` is not used.
         for field in MOST.keys() - {"num_labels", "contexts"}:
             value = getattr(self.encoder, field, None)
             if isinstance(value, int):
                 # Encoders without token types have type_vocab_size = 0.
                 check_size(field, value, at_least=int(field != "type_vocab_size"), path="encoder.")
-        if getattr(self.encoder, "is_encoder_decoder", False):
-            raise ValueError(
-                f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__} "
-                "with a decoder"
-            )
         super().check()
 
 
@@ -87,22 +80,16 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
         raise TypeError(f"encoder: expected a configuration or a dict of its fields, got {type(encoder).__name__}")
     fields = dict(encoder)
     kind = fields.pop("model_type", None)
-    if not isinstance(kind, str | None):
-        raise TypeError(f"encoder.model_type: expected a string, such as 'bert', got {kind!r}")
-    if kind is None:
-        raise ValueError("encoder: expected fields with model_type, such as 'bert', got none")
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        raise ValueError(
+            f"encoder.model_type: expected a type that transformers' AutoConfig has, such as 'bert', got {kind!r}. "
+            "Import the module that registers it."
+        )
     check_dtypes(fields, path="encoder.")
     try:
         return AutoConfig.for_model(kind, **fields)
     except StrictDataclassError as error:  # neither a TypeError nor a ValueError
         raise ValueError(f"encoder: {' '.join(str(error).split())}") from None
-    except ValueError as error:
-        if "model identifier" not in str(error):
-            raise
-        raise ValueError(
-            f"encoder.model_type: expected a type that transformers' AutoConfig has, got {kind!r}. "
-            "Import the module that registers it."
-        ) from None
 
 
 class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
@@ -145,15 +132,9 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         return cls(config, encoder).to(encoder.dtype).to(encoder.device).train(encoder.training)
 
     def _set_encoder(self, encoder: PreTrainedModel | None) -> None:
-        """Stores the encoder, and removes its pooler.
+        """Stores the encoder, or builds one from `config.encoder` for None, and removes its pooler.
 
         The pooler stays if the constructor of the encoder has no argument `add_pooling_layer`.
-
-        Args:
-            encoder: the encoder; None builds one with initial weights from `config.encoder`.
-
-        Raises:
-            TypeError, ValueError: a field of the configuration is invalid.
         """
         self.config.check()
         if encoder is None:
@@ -197,27 +178,11 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         inputs_embeds: Tensor | None = None,
         head_mask: Tensor | None = None,
     ) -> tuple[BaseModelOutput, Tensor | None]:
-        """Checks the inputs and runs the encoder.
-
-        Args:
-            input_ids: (B, L) int64 or int32; None with inputs_embeds.
-            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L) int64 or int32; None: the default of the encoder. An encoder with at most one token
-                type does not receive them.
-            position_ids: (B, L) or (1, L) int64 or int32; None: the default of the encoder.
-            output_attentions: return attention matrices; None: `config.output_attentions`.
-            output_hidden_states: return hidden states; None: `config.output_hidden_states`.
-            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids; None with input_ids.
-            head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it; None: all heads are kept.
+        """Checks the inputs, which are those of `QueryAttentionForQuestionAnswering.forward`, and runs the encoder.
 
         Returns:
             The output of the encoder; and the attention mask as booleans (B, L), or None if `key_mask` finds no
             padding.
-
-        Raises:
-            TypeError, ValueError: an argument is invalid, or the encoder does not accept it; the message names it.
-            ValueError: output_attentions is requested, and the attention implementation of the encoder returns no
-                attention matrices.
         """
         config = self.config.encoder
         given = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, "head_mask": head_mask}
@@ -227,7 +192,10 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
                 hint = ". An encoder of type 'plain_bert' accepts it, and loads checkpoints of BERT."
                 kind = f"{type(self.base_model).__name__} of type {config.model_type!r}"
                 raise ValueError(f"{name}: expected None for {kind}, got a tensor{hint if name == 'head_mask' else ''}")
-        name, shape = self._check_tokens(input_ids, inputs_embeds)
+        width = self.get_input_embeddings().embedding_dim
+        field = "hidden_size" if width == config.hidden_size else "embedding_size"
+        name, tokens = checked_tokens(input_ids, inputs_embeds, config.vocab_size, width, field)
+        shape = (tokens.shape[0], tokens.shape[1])
         if token_type_ids is not None:
             kinds = (config.type_vocab_size, "type_vocab_size") if self.takes_token_types else (2, "number of segments")
             check_ids("token_type_ids", token_type_ids, shape, *kinds)
@@ -239,7 +207,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
             )
         if position_ids is not None and config.max_position_embeddings is not None:
             check_position_ids(position_ids, shape, config.max_position_embeddings)
-        visible = key_mask(attention_mask, (shape[0], shape[1]))
+        visible = key_mask(attention_mask, shape)
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         if output_hidden_states is None:
@@ -261,22 +229,6 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
                 "Call model.set_attn_implementation('eager')."
             )
         return encoded, visible
-
-    def _check_tokens(self, input_ids: Any, inputs_embeds: Any) -> tuple[str, tuple[int, int]]:
-        """Checks the tokens; returns the name of their argument and (B, L)."""
-        if inputs_embeds is None:
-            name, tokens = "input_ids", input_ids
-            check_ids(name, tokens, None, self.config.encoder.vocab_size, "vocab_size")
-        else:
-            name, tokens = "inputs_embeds", inputs_embeds
-            if input_ids is not None:
-                raise ValueError("input_ids, inputs_embeds: expected exactly one, got both")
-            width = self.get_input_embeddings().embedding_dim
-            same = width == self.config.encoder.hidden_size
-            check_embeds(tokens, width, "hidden_size" if same else "embedding_size")
-        if tokens.shape[1] < 1:
-            raise ValueError(f"{name}: expected at least one token per sequence, got shape {tuple(tokens.shape)}")
-        return name, (tokens.shape[0], tokens.shape[1])
 
 
 def position_limit(encoder: nn.Module) -> int | None:

@@ -107,16 +107,8 @@ def attend_split(
 ) -> tuple[Tensor, Tensor | None]:
     """Returns A V, and A on request, for padded heads (B, L, H, D) or packed heads (T, H, D).
 
-    A is dropout(softmax(Q K^T / sqrt(D))) within each sequence; the result of a query that sees no key is 0.
-
-    Args:
-        query: (B, L, H, D), or (T, H, D) with a packing.
-        key: of the same shape as query.
-        value: of the same shape as query.
-        mask: see the module.
-        dropout_p: dropout probability of A, 0 outside training.
-        implementation: "sdpa", "fused" or "eager"; see `softmax_attention`.
-        want_map: also return A.
+    A is dropout(softmax(Q K^T / sqrt(D))) within each sequence. Query, key and value have the same shape. The options
+    are those of `softmax_attention`.
 
     Returns:
         The output (B, L, H D) or (T, H D), and A (B, H, L, L), or None without want_map. For a packed batch L is

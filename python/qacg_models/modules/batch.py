@@ -180,14 +180,13 @@ def read_batch(
 
     Args:
         config: configuration of the encoder.
-        input_ids: (B, L) or packed (T), int64 or int32; None with inputs_embeds.
-        attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding. A packed batch requires None.
-        token_type_ids: (B, L) or packed (T); None: all 0.
-        position_ids: (B, L), (1, L) or packed (T); None: 0, 1, 2, ... in each sequence.
-        inputs_embeds: (B, L, hidden_size) or packed (T, hidden_size); None with input_ids.
-        cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded.
-        max_seqlen: at least the length of the longest packed sequence; None: read from cu_seqlens, which works
-            on the CPU and outside torch.compile only. A padded batch requires None.
+        input_ids: this and the next arguments are those of `BertModel.forward`.
+        attention_mask: None for a packed batch.
+        token_type_ids: None: all 0.
+        position_ids: None: 0, 1, 2, ... in each sequence.
+        inputs_embeds: None with input_ids.
+        cu_seqlens: None for a padded batch.
+        max_seqlen: None for a padded batch.
         leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
             torch.compile, where it would break the graph, the batch stays padded.
         may_round: add filler tokens to a packed batch if `rounding_pays` returns True.
@@ -204,7 +203,7 @@ def read_batch(
         raise ValueError(
             f"max_seqlen: expected None without cu_seqlens, got {max_seqlen!r}. Omit max_seqlen for a padded batch."
         )
-    name, tokens = _checked_tokens(config, input_ids, inputs_embeds, packed)
+    name, tokens = checked_tokens(input_ids, inputs_embeds, config.vocab_size, config.hidden_size, packed=packed)
     shape = tuple(tokens.shape[: 1 if packed else 2])
     if token_type_ids is not None:
         check_ids("token_type_ids", token_type_ids, shape, config.type_vocab_size, "type_vocab_size")
@@ -245,18 +244,23 @@ def read_batch(
     return batch.rounded() if may_round and rounding_pays(indices.device) else batch
 
 
-def _checked_tokens(config, input_ids: object, inputs_embeds: object, packed: bool) -> tuple[str, Tensor]:
-    """Returns the name of the argument with the tokens, and its value."""
+def checked_tokens(
+    input_ids: object, inputs_embeds: object, words: int, width: int, field: str = "hidden_size", packed: bool = False
+) -> tuple[str, Tensor]:
+    """Returns the name of the argument with the tokens, and its value.
+
+    `words` is the size of the vocabulary, `width` that of an embedding, and `field` the name of the width.
+    """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError(
             f"input_ids, inputs_embeds: expected exactly one, got {'neither' if input_ids is None else 'both'}"
         )
     if inputs_embeds is None:
         name, tokens = "input_ids", input_ids
-        check_ids(name, tokens, None, config.vocab_size, "vocab_size", packed)
+        check_ids(name, tokens, None, words, "vocab_size", packed)
     else:
         name, tokens = "inputs_embeds", inputs_embeds
-        check_embeds(tokens, config.hidden_size, "hidden_size", packed)
+        _check_embeds(tokens, width, field, packed)
     if not packed and tokens.shape[1] < 1:
         raise ValueError(f"{name}: expected at least one token per sequence, got shape {tuple(tokens.shape)}")
     return name, tokens
@@ -265,17 +269,10 @@ def _checked_tokens(config, input_ids: object, inputs_embeds: object, packed: bo
 def check_ids(
     name: str, ids: object, shape: tuple[int, ...] | None, limit: int, field: str, packed: bool = False
 ) -> None:
-    """Raises TypeError or ValueError unless `ids` is a valid tensor of ids.
+    """Raises TypeError or ValueError unless `ids` is an int64 or int32 tensor of values in [0, limit).
 
-    A valid tensor has dtype int64 or int32, the shape `shape`, and values in [0, limit).
-
-    Args:
-        name: name of the argument, for the message.
-        ids: the value to check.
-        shape: expected shape; None: any shape (B, L), or any shape (T) if packed.
-        limit: values are 0 to limit - 1.
-        field: name of the limit, for the message, such as the configuration field that sets it.
-        packed: whether the batch is packed.
+    Its shape is `shape`; None: any shape (B, L), or (T) if packed. Messages have the name of the argument, and `field`,
+    the name of the limit.
     """
     if not isinstance(ids, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(ids).__name__}")
@@ -301,16 +298,10 @@ def check_position_ids(position_ids: object, shape: tuple[int, ...], limit: int)
     check_ids("position_ids", position_ids, (1, *shape[1:]) if one_for_all else shape, limit, "max_position_embeddings")
 
 
-def check_embeds(embeds: object, width: int, field: str, packed: bool = False) -> None:
-    """Raises TypeError or ValueError unless `embeds` is a valid tensor of embeddings.
+def _check_embeds(embeds: object, width: int, field: str, packed: bool) -> None:
+    """Raises TypeError or ValueError unless `embeds` is a floating-point tensor (B, L, width), or (T, width) if packed.
 
-    A valid tensor has a floating-point dtype, and the shape (B, L, width), or (T, width) if packed.
-
-    Args:
-        embeds: the value to check.
-        width: expected size of the last dimension.
-        field: the configuration field that sets the width, for the message.
-        packed: whether the batch is packed.
+    `field` is the configuration field that sets the width, for the message.
     """
     if not isinstance(embeds, Tensor):
         raise TypeError(f"inputs_embeds: expected a torch.Tensor, got {type(embeds).__name__}")
@@ -333,12 +324,7 @@ def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:
 
 
 def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tensor:
-    """Returns `context_ids`, (B) or (B, 1), as (B).
-
-    Raises:
-        TypeError: `context_ids` is not an int64 or int32 tensor.
-        ValueError: `context_ids` is None, or has another shape or an id out of range.
-    """
+    """Returns `context_ids`, (B) or (B, 1), as (B); raises TypeError or ValueError if they are None or invalid."""
     if context_ids is None:
         raise ValueError(
             f"context_ids: expected one id per sequence, 0 to {config.num_contexts - 1}, got None. "
@@ -350,12 +336,7 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
 
 
 def checked_text_ids(text_ids: object, texts: int) -> Tensor:
-    """Returns `text_ids`, (N) indices from 0 to texts - 1, as int64.
-
-    Raises:
-        TypeError: `text_ids` is not an int64 or int32 tensor.
-        ValueError: `text_ids` is not one-dimensional, or an index is out of range.
-    """
+    """Returns `text_ids`, (N) indices from 0 to texts - 1, as int64; raises TypeError or ValueError for others."""
     sequences = (text_ids.numel(),) if isinstance(text_ids, Tensor) else None
     check_ids("text_ids", text_ids, sequences, texts, "the number of texts")
     return text_ids.long()
@@ -380,11 +361,8 @@ def _check_segments(config, token_type_ids: Tensor) -> None:
 def key_mask(attention_mask: object, shape: tuple[int, ...]) -> Tensor | None:
     """Returns the attention mask (B, L) as booleans, True for tokens; None without padding.
 
-    On a GPU or under torch.compile the values are not read, so the result is booleans even if there is no padding.
-
-    Raises:
-        TypeError: the mask is not a tensor.
-        ValueError: the mask has another shape, or values other than 0 and 1.
+    On a GPU or under torch.compile the values are not read, so the result is booleans even if there is no padding. A
+    mask of another type or shape, or with values other than 0 and 1, raises TypeError or ValueError.
     """
     if attention_mask is None:
         return None

@@ -303,16 +303,7 @@ class ContextBertEncoder(PlainLayers):
         first_only: bool = False,
         text_rows: Tensor | None = None,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs the layers with a context.
-
-        Args:
-            hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `text_rows` is given.
-            context_embedding: (N, hidden), one per sequence.
-            mask: the packing of the sequences; or (N, 1, 1, L) booleans, True for tokens; or None for no padding.
-            output_attentions: also return attention matrices.
-            output_gates: also return the values of the gates.
-            first_only: the last layer returns only the first token of each sequence; requires a packed batch.
-            text_rows: the rows of the sequences among those of the texts; None: every sequence is a text of its own.
+        """Runs the layers with a context. The arguments are those of `ContextBertLayer.forward`.
 
         Returns:
             Two lists with an element for each of these layers. The first has the hidden states after the layer,

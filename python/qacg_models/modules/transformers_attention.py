@@ -5,17 +5,25 @@ Select it by `attn_implementation="qacg_fused"`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+from torch import Tensor, nn
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import AttentionInterface
+from transformers.utils import logging
+
+from qacg_kernels import quasi_attention
 
 NAME = "qacg_fused"
 
 
-def _log_missing_maps() -> None:
-    from transformers.utils import logging
+def register_attention() -> None:
+    """Registers the attention implementation and its mask with transformers."""
+    AttentionInterface.register(NAME, fused_attention_forward)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
 
+
+def _log_missing_maps() -> None:
     logging.get_logger(f"transformers.{NAME}").warning_once(
         f"`{NAME}` attention does not support `output_attentions=True`, so no attention maps are returned. Call "
         "model.set_attn_implementation('eager') if you need them."
@@ -66,8 +74,6 @@ def fused_attention_forward(
         >>> torch.allclose(out.transpose(1, 2), expected, atol=1e-5)
         True
     """
-    from qacg_kernels import quasi_attention
-
     for name in ("position_bias", "softcap", "s_aux"):
         if kwargs.get(name) is not None:
             raise ValueError(

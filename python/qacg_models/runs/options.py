@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
@@ -289,7 +290,7 @@ class TrainingOptions:
         names = ["scratch" if self.from_checkpoint is None else "pretrained"]
         names += ["counted"] if counted and self.schedule != "steady" else []
         names += ["released"] if released else []
-        values = {}
+        values: dict[str, Any] = {}
         for recipe in (RECIPES[name] for name in names):
             values |= {name: value for name, value in vars(recipe).items() if value is not None}
         entry = BACKBONES[self.model]
@@ -303,8 +304,11 @@ class TrainingOptions:
         return replace(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
 
     def steps_per_epoch(self, rows: int) -> int:
-        """Returns the number of optimizer steps in which all processes together read `rows` rows once."""
-        batches = math.ceil(rows / (self.batch_size * world_size()))
+        """Returns the number of optimizer steps in which all processes together read `rows` rows once.
+
+        `batch_size` must not be None.
+        """
+        batches = math.ceil(rows / ((self.batch_size or 1) * world_size()))
         return math.ceil(batches / self.gradient_accumulation)
 
     def step_limit(self, rows: int) -> int | None:
@@ -316,9 +320,9 @@ class TrainingOptions:
         Returns:
             The number; None if both options are None, because then the number of steps has no limit.
         """
-        if self.max_steps is None and self.epochs is None:
-            return None
-        return self.max_steps or self.steps_per_epoch(rows) * self.epochs
+        if self.max_steps is not None:
+            return self.max_steps
+        return None if self.epochs is None else self.steps_per_epoch(rows) * self.epochs
 
 
 # The defaults of options that are not given. Later recipes override earlier ones, in this order.

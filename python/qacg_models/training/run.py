@@ -6,9 +6,7 @@ import json
 import math
 import shutil
 import statistics
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,8 +51,6 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 SUMMARY_NAME = "seeds.json"
-# The seed, the random generators, the number of threads and the progress bars of libraries are those of the process.
-_TRAINING = threading.RLock()
 
 
 def train(
@@ -70,7 +66,8 @@ def train(
 
     During training, all files except TensorBoard's and the lock file are in the folder `output`.unfinished. At the end
     the model in it is renamed to `output`, so at any time `output` is absent, unchanged or complete. Under torchrun
-    every process must call this function. Threads of one process train one after another.
+    every process must call this function. Only one thread of a process may train at a time, because the random
+    generators are those of the process.
 
     Args:
         dataset: the data set; it has the splits train and dev, or train and test for the protocol "released". All
@@ -218,14 +215,6 @@ def _print_warnings(dataset: Dataset, say: Say) -> None:
         say(warning.describe())
 
 
-@contextmanager
-def _one_training() -> Iterator[None]:
-    """Makes a thread wait, inside the block or function, until no other thread of the process trains."""
-    with _TRAINING:
-        yield
-
-
-@_one_training()
 @hidden_library_bars()
 def _train(
     dataset: Dataset, output: Path, options: TrainingOptions, *, overwrite: bool, resume: bool, say: Say

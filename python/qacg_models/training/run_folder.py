@@ -80,9 +80,8 @@ class RunFolder:
             The checkpoint to resume from, the newest one; None to start at the first step.
 
         Raises:
-            InputError: there is an unfinished run and neither flag is given; the run to resume has other choices; its
-                choices.json cannot be read; the folder is not that of a run; or a file cannot be written.
-            OSError: the folder cannot be created, renamed or deleted.
+            InputError: there is an unfinished run and neither flag is given; the run to resume has other choices; or
+                the folder is not that of a run.
         """
         exists = (self.path / CHOICES_NAME).is_file()
         # A run that is killed before it writes choices.json leaves at most a temporary folder.
@@ -132,13 +131,7 @@ class RunFolder:
 
         Several processes can write. All of them enter the block, and must wait for one another before its end. The main
         process adds the best weights, renames the folder, and deletes all but the KEPT newest checkpoints. If a write
-        fails, the files are deleted, which frees space on a full disk.
-
-        Args:
-            step: training step of the checkpoint.
-
-        Raises:
-            InputError: a file cannot be written.
+        fails, InputError is raised, and the files are deleted, which frees space on a full disk.
         """
         name = f"{PREFIX_CHECKPOINT_DIR}-{step}"
         try:
@@ -164,9 +157,6 @@ class RunFolder:
         """Renames the complete model in `best` to the output, and deletes the folder OUTPUT.unfinished.
 
         After an interrupted call, this method can be called again.
-
-        Raises:
-            OSError: a folder cannot be renamed or deleted, or the file `done` cannot be written.
         """
         (self.path / DONE).touch()
         if self.best.exists():
@@ -174,22 +164,14 @@ class RunFolder:
         remove_folder(self.path)
 
     def finish_if_done(self) -> None:
-        """Completes `finish`, or the deletion of the folder, if a run was killed during either; else does nothing.
-
-        Raises:
-            OSError: a folder cannot be renamed or deleted.
-        """
+        """Completes `finish`, or the deletion of the folder, if a run was killed during either; else does nothing."""
         if (self.path / DONE).is_file():
             self.finish()
         elif not self.path.exists():
             remove_folder(self.path)  # the deletion may have been interrupted
 
     def leave(self, say: Say) -> None:
-        """Deletes the folder after a failure, unless it has a checkpoint or the previous model.
-
-        Args:
-            say: called with the name of the newest checkpoint, if there is one.
-        """
+        """Deletes the folder after a failure, unless it has a checkpoint, whose name is logged, or the old model."""
         found = self.checkpoints()
         if found:
             say(f"{self.path} still has {found[-1].name}; --resume continues from it")

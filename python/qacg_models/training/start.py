@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from qacg_kernels.attention_layers import ContextAttention
     from qacg_models.checkpoints.files import Source
+    from qacg_models.models.base import EncoderPreTrainedModel
     from qacg_models.models.context_bert import ContextBertForSequenceClassification
-    from qacg_models.models.pretrained import EncoderPreTrainedModel
 
 Say = Callable[[str], None]
 
@@ -254,10 +254,6 @@ def _context_layer(config: dict[str, Any]) -> int:
 def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
     """Returns the given tokenizer, otherwise that of the checkpoint, otherwise one trained on the split train.
 
-    Args:
-        dataset: the data set.
-        options: options of training, from `resolve_options`.
-
     Raises:
         InputError: the tokenizer cannot be loaded, or `vocab_size` does not exceed the number of special tokens.
     """
@@ -335,10 +331,7 @@ def _from_checkpoint(
 ) -> EncoderPreTrainedModel:
     """Returns the model with the weights of a checkpoint.
 
-    Args:
-        dataset, options, tokenizer, say: as for `begin_model`.
-        fields: fields of the configuration.
-        new_contexts: further fields if the checkpoint has no contexts.
+    `fields` are fields of its configuration, and `new_contexts` further ones if the checkpoint has no contexts.
     """
     from qacg_models.checkpoints.files import open_source
     from qacg_models.checkpoints.fitting import CONTEXTS, Permissions

@@ -98,8 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     _check(arguments)
     _check_output(arguments)
-    skipped = RowProblems(Source(arguments.input or "--text"))
-    table, columns = _read(arguments, skipped)
     predictor = Predictor.from_pretrained(
         arguments.model,
         attention=arguments.attention,
@@ -111,6 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"target-column: expected none, because this model has no targets, got {arguments.target_column}. Omit it."
         )
+    skipped = RowProblems(Source(arguments.input or "--text"))
+    table, columns = _read(arguments, skipped)
     names = {field: getattr(columns, field) for field in ("text", "id", "target", "aspect")}
     names = {field: name for field, name in names.items() if name is not None}
     frame = table[[*names.values()]].set_axis([*names], axis=1).reset_index(drop=True)
@@ -128,7 +128,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     print_machine_line(predictor.trained, arguments.batch_size)
     if arguments.output is not None:
-        _write(arguments, predict, frame, form, table, _dependencies(arguments, predictor, table))
+        dependencies = _dependencies(arguments, predictor, table) | {"columns": names}
+        _write(arguments, predict, frame, form, table, dependencies)
     elif arguments.input is not None:
         _print(arguments, predict, frame, form, table)
     else:

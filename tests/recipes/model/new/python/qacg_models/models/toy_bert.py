@@ -10,7 +10,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from qacg_models.models.bert import BertModel
 from qacg_models.models.context_bert import ContextConfig
-from qacg_models.models.pretrained import EncoderPreTrainedModel, as_dict, classifier_dropout
+from qacg_models.models.base import EncoderPreTrainedModel, as_dict, classifier_dropout
 from qacg_models.modules.batch import checked_context_ids
 from qacg_models.modules.losses import classification_loss
 from qacg_models.modules.attention import IMPLEMENTATIONS

@@ -1,6 +1,9 @@
-"""Base classes of the encoders and of their classifiers."""
+"""Base classes of the models: the encoders, their classifiers, and the model card that is saved with a model."""
 
-from typing import ClassVar
+import json
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +12,89 @@ from transformers.utils import ModelOutput
 
 from qacg_kernels.attention_layers import GATE_STD, GateLayer
 from qacg_models.checkpoints.loading import EncoderCheckpointLoading
-from qacg_models.models.model_card import CardWriting
 from qacg_models.modules.embeddings import Dropout
 from qacg_models.modules.losses import classification_loss
+from qacg_models.utils.atomic_files import follow_umask
+
+CARD_NAME = "README.md"
+# Fields of a configuration that the table of the card leaves out.
+_NOT_OF_THE_MODEL = (
+    *("encoder", "architectures", "transformers_version", "model_type", "dtype", "use_cache", "task_specific_params"),
+)
+ASPECT_SENTIMENT = "aspect-sentiment"  # the task of the pipeline in `inference/aspect_pipeline.py`
+_NOTHING_KNOWN = (
+    "The training data and the metrics of this model are unknown. Before publishing it, add both here, with the\n"
+    "licence."
+)
+_Model: Any = PreTrainedModel if TYPE_CHECKING else object  # of a mixin that precedes PreTrainedModel
+
+
+class CardWriting(_Model):
+    """Mixin whose `save_pretrained` writes a model card if the folder has none.
+
+    List it before PreTrainedModel among the base classes.
+    """
+
+    card_task: ClassVar[str]  # the `pipeline_tag` of the hub
+
+    def model_card(self, usage: str | None = None, known: str | None = None, task: str | None = None) -> str:
+        """Returns the text of the card, in the format of the Hugging Face hub.
+
+        Args:
+            usage: code that loads the model and predicts; None: code that loads the model.
+            known: Markdown about training and metrics; None: a sentence that states that both are unknown.
+            task: the `pipeline_tag`; None: the `card_task` of the class.
+        """
+        name, config = type(self).__name__, self.config
+        changed = {
+            field: json.dumps(value, ensure_ascii=False).replace("|", "\\|")
+            for field, value in json.loads(config.to_json_string()).items()
+            if field not in _NOT_OF_THE_MODEL
+        }
+        fields = "\n".join(f"| `{field}` | `{value}` |" for field, value in sorted(changed.items()))
+        usage = usage or f"from qacg_models import {name}\n\nmodel = {name}.from_pretrained(FOLDER)\n"
+        sizes: Any = getattr(config, "encoder", config)
+        return f"""---
+library_name: transformers
+pipeline_tag: {task or self.card_task}
+tags:
+- {config.model_type}
+---
+
+# {name}
+
+{(type(self).__doc__ or "").strip().splitlines()[0]}
+
+{self.num_parameters():,} parameters, {sizes.hidden_size} hidden units, a vocabulary of {sizes.vocab_size:,}.
+
+{textwrap.indent(usage, "    ")}
+{known or _NOTHING_KNOWN}
+
+| field | value |
+|---|---|
+{fields}
+"""
+
+    def save_pretrained(self, save_directory: Path | str, is_main_process: bool = True, **kwargs) -> None:
+        """Saves the model, and writes a model card unless the folder has a README.md.
+
+        Weight files get the permissions that the umask allows for new files.
+
+        Args:
+            save_directory: the folder, which is created if it does not exist.
+            is_main_process: False: only transformers' method runs; this method writes no card and changes no
+                permissions.
+            **kwargs: further arguments of transformers' `save_pretrained`.
+        """
+        folder = Path(save_directory)
+        # The card is written first, so that push_to_hub uploads it. If the path is a file, transformers logs an error.
+        if is_main_process and not folder.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            if not (folder / CARD_NAME).exists():
+                (folder / CARD_NAME).write_text(self.model_card(), encoding="utf-8")
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        if is_main_process:
+            follow_umask(folder.glob("model*.safetensors"))
 
 
 class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedModel):
