@@ -142,7 +142,6 @@ def test_predict_bad_table_options_raise(model, tmp_path, capsys):
     for flags, reason in (
         (["--input", text, "--skip-empty"], "skip-empty: expected a table as --input, got lines of text"),
         (["--text", "fine", "--skip-empty"], "skip-empty: expected a table as --input"),
-        (["--input", "-", "--format", "parquet"], "input: expected a file for parquet, got standard input"),
         (["--input", text, "--encoding", "klingon"], "encoding: expected the name of an encoding"),
     ):
         assert reason in error_of(capsys, "predict", model, *flags)

@@ -68,14 +68,12 @@ class RowProblems:
 
     Attributes:
         source: the file.
-        path: its path.
         total: number of unusable rows.
         counts: number of unusable rows by problem.
     """
 
     def __init__(self, source: Source | Path):
         self.source = source if isinstance(source, Source) else Source(source)
-        self.path = self.source.path
         self.total = 0
         self.counts: Counter[str] = Counter()
         self._lines: dict[str, list[int]] = {}

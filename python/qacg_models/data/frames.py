@@ -118,46 +118,27 @@ def index_of(values: Any, count: int) -> list:
     return values.index.tolist() if isinstance(values, pd.DataFrame | pd.Series) else list(range(count))
 
 
-def check_empty(
-    columns: Mapping[str, Sequence[str]],
-    on_empty: str,
-    index: Sequence | None = None,
-    advice: str = "Fill in these cells, or pass on_empty='skip'.",
-) -> list[int]:
-    """Returns the numbers (from 0) of the rows without an empty cell.
+def check_empty(columns: Mapping[str, Sequence[str]], index: Sequence, advice: str) -> None:
+    """Raises InputError if columns have different lengths, or if a cell is empty; the message lists these rows.
 
     Args:
-        columns: texts by column name, empty for missing values; all columns have the same length.
-        on_empty: "raise": an empty cell is an error; "skip": rows with an empty cell are left out.
-        index: labels of the rows in the error; None: their numbers from 0.
-        advice: last sentence of the error.
-
-    Raises:
-        InputError: `on_empty` has another value, columns have different lengths, or a cell is empty and `on_empty` is
-            "raise".
+        columns: texts by column name, empty for missing values.
+        index: labels of the rows.
+        advice: last sentence of the error for empty cells.
     """
-    if on_empty not in ON_EMPTY:
-        raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {on_empty!r}.")
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
         raise InputError(f"frame: expected columns of equal length, got {shown}.")
-    count = next(iter(lengths.values()), 0)
-    empty: dict[int, str] = {}
-    for name, values in columns.items():
-        for row, cell in enumerate(values):
-            if not cell:
-                empty.setdefault(row, name)
-    if empty and on_empty == "raise":
+    empty = {row: name for name, values in columns.items() for row, cell in enumerate(values) if not cell}
+    if empty:
         rows = sorted(empty)
-        labels = range(count) if index is None else index
-        shown = ", ".join(f"{labels[row]!r} ({empty[row]!r})" for row in rows[:LISTED])
+        shown = ", ".join(f"{index[row]!r} ({empty[row]!r})" for row in rows[:LISTED])
         more = f" and {len(rows) - LISTED:,} more" if len(rows) > LISTED else ""
         raise InputError(
             "frame: expected no empty cells (NaN, None or blank text), got"
             f" {counted(len(rows), 'row')} with an empty cell: {shown}{more}. {advice}"
         )
-    return [row for row in range(count) if row not in empty]
 
 
 def text_table(columns: Mapping[str, Sequence[str]], lines: Sequence[int]) -> DataFrame:

@@ -32,7 +32,6 @@ from qacg_models.data.columns import (
 from qacg_models.data.example import DataError, ReadingWarning, RowProblems, Source
 from qacg_models.data.frames import cell_text, text_table
 from qacg_models.data.text_files import (
-    STANDARD_INPUT,
     check_uncompressed,
     json_values,
     numbered_lines,
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("txt", "csv", "tsv", "json", "jsonl", "xlsx", "parquet")
-BINARY = ("xlsx", "parquet")
 WITH_HEADER = ("csv", "tsv", "xlsx")
 WITH_COLUMNS = (*WITH_HEADER, "parquet")  # the formats of which predictions keep all columns
 _IMPORT_ID = re.compile(r'\s*\{\s*"ImportId"\s*:')  # a cell of the third header row of Qualtrics
@@ -66,36 +64,6 @@ _LONGEST_HEADER = 100  # maximum number of lines; quoted names may contain line 
 _EXCEL_DELIMITER = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 
 
-def format_of(path: Path, data_format: str = "auto") -> str:
-    """Returns the format of a file, one of FORMATS, and checks that the file can be opened.
-
-    Args:
-        path: the file, or `lines.STANDARD_INPUT`; a named pipe is not opened.
-        data_format: one of FORMATS; "auto": the suffix of `path`.
-
-    Raises:
-        DataError: the file cannot be opened or is compressed, or `data_format` (the suffix, if "auto") is not in
-            FORMATS.
-        InputError: standard input has a binary format.
-    """
-    check_uncompressed(path)
-    if data_format == "auto":
-        data_format = path.suffix.lower().removeprefix(".")
-    if data_format not in FORMATS:
-        known = ",".join(FORMATS)
-        reason = f"expected a suffix of a known format, got {data_format!r}"
-        advice = "write the texts to a CSV with the column text" if data_format == "xml" else ""
-        raise DataError(path, None, f"{reason}; {advice or f'select one with --format {{{known}}}'}")
-    if path == STANDARD_INPUT and data_format in BINARY:
-        raise InputError(f"input: expected a file for {data_format}, got standard input; pass the path of a file")
-    if path != STANDARD_INPUT and not path.is_fifo():  # a pipe can be opened only once
-        try:
-            path.open("rb").close()
-        except OSError as error:
-            raise DataError(path, None, f"cannot be read ({error.strerror})") from None
-    return data_format
-
-
 def read_texts(
     path: Path, columns: Columns, data_format: str = "auto", skipped: RowProblems | None = None
 ) -> pd.DataFrame:
@@ -108,11 +76,17 @@ def read_texts(
         skipped: counter of rows with an empty cell, which are returned too; None: such rows raise DataError.
 
     Raises:
-        DataError: the file cannot be read, violates its format, has no texts, or has an empty cell in every row. If
-            `skipped` is None, an empty cell in any row raises DataError.
-        InputError: the file is an Excel workbook, and openpyxl is not installed; or standard input has a binary format.
+        DataError: the file cannot be read, is compressed, is in no known format, violates its format, has no texts, or
+            has an empty cell in every row. If `skipped` is None, an empty cell in any row raises DataError.
+        InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
-    data_format = format_of(path, data_format)
+    check_uncompressed(path)
+    if data_format == "auto":
+        data_format = path.suffix.lower().removeprefix(".")
+    if data_format not in FORMATS:
+        advice = f"select one with --format {{{','.join(FORMATS)}}}"
+        advice = "write the texts to a CSV with the column text" if data_format == "xml" else advice
+        raise DataError(path, None, f"expected a suffix of a known format, got {data_format!r}; {advice}")
     table = read_table(path, columns, data_format)
     if table.empty:
         raise DataError(path, None, "has no texts")

@@ -94,7 +94,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         labels = np.asarray(y)
         if labels.shape != (len(texts),):
             raise InputError(f"y: expected {len(texts)} labels, one for each row of X, got the shape {labels.shape}.")
-        check_empty({"y": texts_of("y", labels)}, "raise", advice=_ADVICE)
+        check_empty({"y": texts_of("y", labels)}, range(len(labels)), _ADVICE)
         try:
             classes, places = np.unique(labels, return_inverse=True)
         except TypeError as error:
@@ -156,7 +156,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
                 )
             places = {"text": 0, "aspect": 1}
             found = {name: texts_of(f"X: {name}", [row[place] for row in rows]) for name, place in places.items()}
-        check_empty(found, "raise", index_of(X, len(found["text"])), _ADVICE)
+        check_empty(found, index_of(X, len(found["text"])), _ADVICE)
         return found["text"], found["aspect"]
 
 
