@@ -145,16 +145,9 @@ def _head_class(weights: Path, name: str | None, config: Path | str | None) -> t
 
 
 def _encoder_class(source: Source, name: str | None, *, plain: bool) -> type[EncoderCheckpointLoading]:
-    """Returns the class for the checkpoint of an encoder or its classifier.
+    """Returns the class with a name; None: the class in a configuration of this package, or inferred from the tensors.
 
-    Args:
-        source: the checkpoint.
-        name: name of a class; None: the class in a configuration of this package, otherwise inferred from the tensors.
-        plain: selects the class that is inferred if the checkpoint has no context tensors. True: the BERT class with
-            the checkpoint's head, if any; False: DEFAULT_MODEL.
-
-    Raises:
-        CheckpointError: `name` is unknown, or the tensors fit several classes.
+    Without context tensors the inferred class is BERT with the checkpoint's head if `plain`, otherwise DEFAULT_MODEL.
     """
     fields = source.fields or {}
     encoders = [entry for entry in MODELS if entry.tensors == "bert"]
@@ -191,11 +184,7 @@ def _inferred_model(source: Source, plain: bool) -> str:
 def _write_hugging_face(
     folder: Path, source: Source, model_class: type[EncoderCheckpointLoading], drop_unplaced: bool, **options
 ) -> Report:
-    """Writes the tensors that BERT of transformers has.
-
-    Raises:
-        CheckpointError: the checkpoint has other tensors, and `drop_unplaced` is False.
-    """
+    """Writes the tensors that BERT of transformers has; raises CheckpointError for others without `drop_unplaced`."""
     prepared = prepare(model_class, source, **options)
     tensors, report = dict(prepared.tensors), prepared.report
     if "qa_outputs.weight" in tensors and (pooler := [name for name in tensors if part_of(name) == "pooler"]):

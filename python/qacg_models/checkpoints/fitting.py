@@ -58,7 +58,7 @@ def fit(
         source: the checkpoint.
         expected: shapes of the tensors of the model by their names in this package.
         model: name of the model, for the report.
-        permissions: what the user permits if a tensor is missing or has another shape.
+        permissions: what the user permits.
         part: returns the part of the model for the name of a tensor. One of the parts is "head".
         required: the part that the checkpoint must contain.
         not_needed: regular expression for the names of tensors that the model does not use.
@@ -180,7 +180,7 @@ def fit_encoder(
 
 
 def _first_contexts(tensor: Tensor, shape: torch.Size, permissions: Permissions) -> tuple[Tensor | None, str]:
-    """Returns the first rows and a note; or None and advice for the error ("" without advice)."""
+    """Returns the first rows and a note; or None and advice for the error."""
     if tensor.shape[1:] != shape[1:]:
         return None, ""
     if tensor.shape[0] < shape[0]:
@@ -191,11 +191,7 @@ def _first_contexts(tensor: Tensor, shape: torch.Size, permissions: Permissions)
 
 
 def _projection(tensor: Tensor, shape: torch.Size, heads: int) -> tuple[Tensor | None, str]:
-    """Converts a context projection between (D, D), shared by the heads of size D, and (hidden, hidden).
-
-    Returns:
-        The tensor and a note of the change; or None and advice for the error ("" without advice).
-    """
+    """Converts a context projection between (D, D), shared by the heads of size D, and (hidden, hidden)."""
     if all(had * heads == size for size, had in zip(shape, tensor.shape)):
         return _repeated(tensor, heads), "the projection of one head repeated for every head, the same computation"
     if all(size * heads == had for size, had in zip(shape, tensor.shape)):
@@ -212,11 +208,7 @@ def _repeated(projection: Tensor, heads: int) -> Tensor:
 
 
 def _gate(tensor: Tensor, shape: torch.Size) -> tuple[Tensor | None, str]:
-    """Converts a weight or bias of the gate between two forms: one row that all heads share, and one row per head.
-
-    Returns:
-        The tensor and a note of the change; or None and advice for the error ("" without advice).
-    """
+    """Converts a weight or bias of the gate between two forms: one row that all heads share, and one row per head."""
     had, heads = tensor.shape[0], shape[0]
     if 1 not in (had, heads) and had != heads:
         return None, f"The gate has {had} heads, the model {heads}. Use a configuration with num_attention_heads={had}."

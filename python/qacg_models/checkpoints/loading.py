@@ -146,21 +146,12 @@ class CheckpointLoading:
     ):
         """Builds a model from a file of weights, or from the shards of an index.
 
-        Args:
-            weights: the file of weights, or the index of shards.
-            *model_args: arguments of the constructor after the configuration.
-            config: a configuration, or its file or folder; None: the file beside the weights.
-            overrides: fields that replace the fields of the configuration file; ignored if `config` is a configuration.
-            permissions: what the user permits if a tensor is missing or has another shape.
-            **kwargs: options of transformers' from_pretrained, and arguments of the constructor.
+        `overrides` replace fields of the configuration file; they are ignored if `config` is a configuration. The other
+        arguments are those of `from_pretrained`.
 
         Returns:
             A pair: the model in evaluation mode; and the loading info of transformers, a dictionary, with the report
             about every tensor under the key "report".
-
-        Raises:
-            CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
-            OSError: a file cannot be read.
         """
         raise NotImplementedError
 

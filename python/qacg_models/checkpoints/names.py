@@ -133,14 +133,7 @@ class HeadLayout:
     def of(
         cls, names: Iterable[str], encoder_names: Collection[str], base: str, aliases: Collection[tuple[str, str]] = ()
     ) -> HeadLayout:
-        """Returns the layout of a checkpoint with these names.
-
-        Args:
-            names: tensor names of the checkpoint.
-            encoder_names: names of the tensors of the encoder, without a prefix.
-            base: prefix of the encoder in this package.
-            aliases: pairs (published name, name in this package) of a head module; each name ends with a dot.
-        """
+        """Returns the layout of a checkpoint with these names; `encoder_names` are those of the encoder, no prefix."""
         names = list(names)
         plain = [_without_gamma_beta(name) for name in names]
         prefixes: Counter[str] = Counter()

@@ -71,10 +71,7 @@ class AspectBertModelOutput(ModelOutput):
 class AspectBertSequenceClassifierOutput(ModelOutput):
     """Output of `AspectBertForSequenceClassification`.
 
-    `attentions` has one entry per layer, and `hidden_states` has one more.
-
-    In a packed batch of T tokens, hidden states are (T, hidden_size). Attention matrices are then (B, H, L, L) with
-    L = max_seqlen, and 0 beyond the length of a sequence.
+    Fields and shapes are those of `AspectBertModelOutput`, also for packed batches.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.

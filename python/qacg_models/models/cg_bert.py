@@ -105,11 +105,7 @@ class CGBertModelOutput(ModelOutput):
 class CGBertSequenceClassifierOutput(ModelOutput):
     """Output of `CGBertForSequenceClassification`.
 
-    `attentions`, `query_gates` and `key_gates` have one entry per layer, and `hidden_states` has one more. In layers
-    below `config.context_from_layer`, the gates are 0.
-
-    In a packed batch of T tokens, hidden states are (T, hidden_size) and gates (T, H). Attention matrices are then
-    (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
+    Fields and shapes are those of `CGBertModelOutput`, also for packed batches.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.

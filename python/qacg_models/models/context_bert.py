@@ -306,15 +306,10 @@ class ContextBertModel(EncoderPreTrainedModel):
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
-        """Returns the maps and gates of a layer without a context.
+        """Returns the maps and gates of a layer without a context, in the order of `map_fields`, then `gate_fields`.
 
-        They are in the order of `map_fields`, then `gate_fields`. `attentions` and `softmax_maps` are the attention
-        matrix of the layer. Other maps and the gates are 0.
-
-        Args:
-            attention: the attention matrix of the layer; None: all maps are None.
-            others: maps and gates of a layer with a context. The returned gates have the shapes of its gates. A gate
-                that is None here is returned as None.
+        `attentions` and `softmax_maps` are the attention matrix of the layer. Other maps and the gates are 0, in the
+        shapes of `others`, the maps and gates of a layer with a context; None stays None.
         """
         gates = others[len(self.map_fields) :]
         zeros, *no_gates = (None if x is None else torch.zeros_like(x) for x in (attention, *gates))

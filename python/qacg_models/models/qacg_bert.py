@@ -122,11 +122,7 @@ class QACGBertModelOutput(ModelOutput):
 class QACGBertSequenceClassifierOutput(ModelOutput):
     """Output of `QACGBertForSequenceClassification`.
 
-    `attentions`, `softmax_maps`, `quasi_maps` and `lambdas` have one entry per layer, and `hidden_states` has one more.
-    In layers below `config.context_from_layer`, `quasi_maps` and `lambdas` are 0.
-
-    In a packed batch, hidden states are (T, hidden_size) and lambdas (T, H). Attention matrices are then (B, H, L, L)
-    with L = max_seqlen, and 0 beyond the length of a sequence.
+    Fields and shapes are those of `QACGBertModelOutput`, also for packed batches.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.

@@ -358,16 +358,8 @@ def eager_quasi_attention(
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
     """Computes quasi-attention from its equations with plain PyTorch operations.
 
-    The equations are 1 to 5, 7 and 8 of `qacg_kernels/MATH.md`.
-
-    Args:
-        heads: query, key, value, context query and context key, (B, H, L, D) each.
-        gate: the parameters of lambda, or lambda (B, H, L).
-        mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
-        dropout_p: dropout probability of A.
-        quasi_scale: alpha, the factor of the quasi-attention map.
-        quasi_bias: number that is added to the context scores, or "-log(keys)": minus the logarithm of the number of
-            keys that a query sees.
+    The equations are 1 to 5, 7 and 8 of `qacg_kernels/MATH.md`. The arguments are those of
+    `FusedQuasiAttention.attend`; the mask is None or boolean, True where attention is allowed.
 
     Returns:
         The output (B, H, L, D); three maps, (B, H, L, L) each: A after dropout, the softmax map P and the gated

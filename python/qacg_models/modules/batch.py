@@ -123,10 +123,7 @@ class EncoderBatch:
         return isinstance(self.layout, Packing) and config.pooler == "cls" and not output_hidden_states
 
     def pooled_from(self, hidden_states: Tensor, first_only: bool) -> tuple[Tensor, Packing | Tensor | None]:
-        """Returns the inputs of the pooler: the last hidden states and their layout.
-
-        With first_only the hidden states are (B, hidden); they become a padded batch of one token per sequence.
-        """
+        """Returns the inputs of the pooler; hidden states (B, hidden) with first_only become a padded batch."""
         if first_only:
             return self.layout.cleared(hidden_states).unsqueeze(1), None
         return hidden_states, self.layout

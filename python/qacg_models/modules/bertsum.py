@@ -46,7 +46,6 @@ class MultiHeadedAttention(nn.Module):
         dropout: probability that an attention entry is dropped in training.
         use_final_linear: True: merge the heads and project them; False: return the heads.
         blind_queries: result of a query that sees no key: "zeros", or as published the "average" of all values.
-            (The published code sets the scores of hidden keys to -1e18, so all scores of such a query are equal.)
 
     Raises:
         TypeError: an argument has the wrong type.

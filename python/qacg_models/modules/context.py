@@ -87,18 +87,9 @@ def project(
 def mix_context(
     context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor, mask: Packing | Tensor | None
 ) -> Tensor:
-    """Returns the context of each token, W [E ; X] + b + E. E is multiplied once per sequence.
+    """Returns the context of each token, W [E ; X] + b + E, in the shape of X. E is multiplied once per sequence.
 
     A context layer that must be called (see `plain_parameters`) is called with [E ; X] of every token.
-
-    Args:
-        context_layer: W (hidden, 2 hidden) and b (hidden).
-        context_embedding: E, (B, hidden).
-        hidden_states: X, (B, L, hidden), or (T, hidden) with a packing.
-        mask: the packing; any other value for a padded batch.
-
-    Returns:
-        A tensor in the shape of hidden_states.
 
     Example:
         >>> mix_context(nn.Linear(16, 8), torch.zeros(2, 8), torch.zeros(2, 5, 8), None).shape
@@ -145,16 +136,9 @@ def _plain(*layers: nn.Module) -> bool:
 
 
 class ContextFold(nn.Module):
-    """The folded weights of a context layer and of the projections after it.
+    """The folded weights of a context layer and of the projections after it, as non-persistent buffers.
 
-    The weights are non-persistent buffers.
-
-    Args:
-        attention: a self-attention with `layer(role)`, `num_heads` and `context_projection`.
-        context_layer: the linear layer that mixes the context for `attention`, W (hidden, 2 hidden) and b (hidden).
-
-    Raises:
-        TypeError: a projection or the context layer must be called (see `plain_parameters`).
+    A projection or a context layer that must be called (see `plain_parameters`) raises TypeError.
     """
 
     def __init__(self, attention: Any, context_layer: nn.Linear):

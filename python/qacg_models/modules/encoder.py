@@ -61,12 +61,8 @@ class AttentionBlock(nn.Module):
     ) -> tuple[Tensor | None, ...]:
         """Runs self-attention, then the dense layer, the residual connection and LayerNorm.
 
-        Args:
-            inputs: input of the self-attention: hidden states, or heads.
-            residual: (B, L, hidden), or packed (T, hidden).
-            mask: the packing; or (B, 1, 1, L) booleans, True for tokens; or None for no padding.
-            first_only: after the attention, compute only the first token of each sequence; requires a packed batch.
-            **options: further arguments of the self-attention.
+        `inputs` are those of the self-attention: hidden states, or heads. With first_only, which requires a packed
+        batch, everything after the attention is computed for the first token of each sequence only.
 
         Returns:
             A tuple: hidden states in the shape of residual, or (B, hidden) with first_only; then the other outputs of
@@ -252,12 +248,7 @@ class PlainLayers(nn.Module):
     def plain_layers(
         self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
     ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Runs the layers below the first layer with a context.
-
-        Args:
-            hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: the packing; or (B, 1, 1, L) booleans, True for tokens; or None for no padding.
-            output_attentions: also return the attention matrices.
+        """Runs the layers below the first layer with a context, with the arguments of `BertEncoder.forward`.
 
         Returns:
             Two lists. The first has the input and the hidden states after each of these layers. The second has, for

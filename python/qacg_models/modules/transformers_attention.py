@@ -23,13 +23,6 @@ def register_attention() -> None:
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def _log_missing_maps() -> None:
-    logging.get_logger(f"transformers.{NAME}").warning_once(
-        f"`{NAME}` attention does not support `output_attentions=True`, so no attention maps are returned. Call "
-        "model.set_attn_implementation('eager') if you need them."
-    )
-
-
 def fused_attention_forward(
     module: nn.Module,
     query: Tensor,
@@ -43,28 +36,15 @@ def fused_attention_forward(
 ) -> tuple[Tensor, None]:
     """Computes softmax attention by `quasi_attention`, for transformers' `AttentionInterface`.
 
-    Quasi-attention with a gate of 0 is softmax attention.
-
-    Args:
-        module: the attention layer.
-        query: (B, H, L, D).
-        key: (B, H / G, S, D), for G query heads per key head.
-        value: of the same shape as `key`.
-        attention_mask: broadcastable to (B, H, L, S), boolean (True: attend) or additive; None: no mask.
-        dropout: dropout probability of the attention matrix.
-        scaling: factor of the scores; None: 1 / sqrt(D).
-        is_causal: whether a query attends only to keys at its own and earlier positions; ignored if there is a mask
-            or L is 1. None: `module.is_causal`, or True if the module has no such attribute.
-        **kwargs: arguments of other implementations. They are ignored, except that position_bias, softcap and s_aux
-            must be None, and that output_attentions=True logs a warning of transformers, as "sdpa" does.
+    Quasi-attention with a gate of 0 is softmax attention. Query is (B, H, L, D), key and value are (B, H / G, S, D) for
+    G query heads per key head. The mask is boolean (True: attend) or additive. The arguments have the meaning of
+    transformers' "sdpa"; other arguments are ignored, except those that would change the result.
 
     Returns:
         The output (B, L, H, D), and None for the attention matrix.
 
     Raises:
-        ValueError: position_bias, softcap or s_aux is given, the mask requires gradients, or an argument has a wrong
-            shape or value.
-        TypeError: an argument has a wrong type or dtype.
+        ValueError: position_bias, softcap or s_aux is given, or the mask requires gradients.
 
     Example:
         >>> import torch
@@ -86,7 +66,10 @@ def fused_attention_forward(
             "requires grad, such as a learned position bias. Call model.set_attn_implementation('sdpa') or 'eager'."
         )
     if kwargs.get("output_attentions"):
-        _log_missing_maps()
+        logging.get_logger(f"transformers.{NAME}").warning_once(
+            f"`{NAME}` attention does not support `output_attentions=True`, so no attention maps are returned. Call "
+            "model.set_attn_implementation('eager') if you need them."
+        )
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
