@@ -117,17 +117,13 @@ def test_convert_bad_index_or_header_raises(model, tmp_path, capsys):
         (tmp_path / name).write_bytes((model / name).read_bytes())
     index, new = tmp_path / "model.safetensors.index.json", tmp_path / "new"
     index.write_text(json.dumps({"weight_map": {"a": index.name}}))
-    fails(
-        capsys,
-        ["convert", tmp_path, new],
-        f"{index}: expected files of weights as shards, got the index '{index.name}'",
-    )
+    fails(capsys, ["convert", tmp_path, new], f"{index}: expected a file that ends in .safetensors")
     index.write_text('{"weight_map": ' + DEEP)
     fails(capsys, ["convert", tmp_path, new], f"{index}: expected JSON", "nested too deep")
     index.unlink()
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(len(DEEP).to_bytes(8, "little") + DEEP.encode())
-    fails(capsys, ["convert", tmp_path, new], f"{weights}: is damaged", "nested too deep")
+    fails(capsys, ["convert", tmp_path, new], f"{weights}: is damaged")
     assert not new.exists()
 
 
