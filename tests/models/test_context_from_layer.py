@@ -23,6 +23,7 @@ from qacg_models.data.options import DataOptions
 from qacg_models.export.onnx_file import trace
 from qacg_models.inference.trained_model import load_trained, predict_logits
 from qacg_models.models.bert import BertForSequenceClassification
+from qacg_models.modules.attention import QuasiSelfAttention
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
 from qacg_models.training.rows import EpochSampler
@@ -109,14 +110,49 @@ def test_gradients_of_shared_texts_are_sums(kind, batch, layer):
 @pytest.mark.parametrize("layer", [1, 2])
 @pytest.mark.parametrize("projection", ["hidden", "head"])
 @pytest.mark.parametrize("bias", [0.0, 0.7, "-log(keys)"])
-def test_shared_texts_follow_the_equations(bias, projection, layer):
+def test_first_tokens_of_texts_follow_the_equations(bias, projection, layer, monkeypatch):
     fields = {"quasi_bias": bias, "context_projection": projection, "lambda_per_head": True, "lambda_bias": True}
     model, (ids, mask) = built("qacg-bert", layer, **fields), texts()
+    queries = []
+    attend = QuasiSelfAttention._attend_from_first
+    monkeypatch.setattr(
+        QuasiSelfAttention,
+        "_attend_from_first",
+        lambda module, heads, *given: (queries.append(heads.first[0].shape), attend(module, heads, *given))[1],
+    )
     with torch.no_grad():
+        if projection == "head":
+            fold_context(model)  # without the fold, the layers are called, and all tokens attend
         fused = model(**packed(ids, mask), context_ids=CONTEXT_IDS, text_ids=TEXT_IDS).logits
         model.set_attn_implementation("eager")
         eager = model(ids[TEXT_IDS], mask[TEXT_IDS], context_ids=CONTEXT_IDS).logits
     assert torch.allclose(fused, eager, atol=1e-5)
+    assert queries == [(6, 1, 2, 12)], "the last layer has one query for each sequence"
+
+
+def test_short_texts_are_not_padded_to_a_long_one(monkeypatch):
+    model, lengths = built("qacg-bert", 2), [16, 2, 3, 2, 2]  # 16 times 5 padded keys for 25
+    batch = {"input_ids": torch.arange(25) + 5, "cu_seqlens": torch.tensor([0, *lengths]).cumsum(0), "max_seqlen": 16}
+    context_ids = torch.arange(5)
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        expected = model(**batch, context_ids=context_ids).logits
+        model.set_attn_implementation("fused")
+        monkeypatch.setattr(QuasiSelfAttention, "_attend_from_first", None)
+        assert torch.allclose(model(**batch, context_ids=context_ids).logits, expected, atol=1e-5)
+
+
+def test_gradients_of_first_tokens_equal_those_of_all_tokens(monkeypatch):
+    model, (ids, mask) = built("qacg-bert", 2).double(), texts()
+    gradients = []
+    for attends in (True, False):
+        if not attends:
+            monkeypatch.setattr(QuasiSelfAttention, "attends_from_first", lambda *_: False)
+        model.zero_grad()
+        model(**packed(ids, mask), context_ids=CONTEXT_IDS, text_ids=TEXT_IDS).logits.sum().backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], atol=1e-9), name
 
 
 def test_projections_run_once_for_each_text():

@@ -18,15 +18,19 @@ from torch.nn import functional as F
 from qacg_kernels import quasi_attention, quasi_attention_varlen
 from qacg_kernels.attention_layers import ContextAttention, accept_other_naming
 from qacg_kernels.backends import cpu
-from qacg_kernels.call.equations import MINUS_LOG_KEYS, bias_of_keys
+from qacg_kernels.call.equations import MINUS_LOG_KEYS, bias_of_keys, gate_values
 from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.call.problem import row_dtype
 from qacg_kernels.nn import FusedQuasiAttention, with_lambda
+from qacg_models.modules.context import FirstHeads
 from qacg_models.modules.embeddings import Dropout
 from qacg_models.modules.packing import Packing
 
 # The first is the default: of BERT, CG-BERT and Aspect-BERT, and of QACG-BERT.
 IMPLEMENTATIONS = ("sdpa", "fused", "eager")
 QUASI_IMPLEMENTATIONS = ("fused", "eager")
+# Attention from first tokens only is faster on padded keys if B * max_seqlen is at most this multiple of T.
+_MOST_PADDING = 2
 _ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
 
 
@@ -168,6 +172,7 @@ class BertSelfAttention(nn.Module):
         mask: Packing | Tensor | None,
         output_attentions: bool,
         head_mask: Tensor | None = None,
+        first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Computes self-attention within each sequence.
 
@@ -176,10 +181,11 @@ class BertSelfAttention(nn.Module):
             mask: see the module.
             output_attentions: also return the attention matrix A.
             head_mask: (H), a factor for the attention matrix of each head; None: all heads are kept.
+            first_only: return only the first token of each sequence; requires a packed batch.
 
         Returns:
-            The output in the shape of hidden_states; A after dropout and head_mask, (B, H, L, L) with L = max_seqlen if
-            packed, or None without output_attentions.
+            The output in the shape of hidden_states, or (B, hidden) with first_only; A after dropout and head_mask,
+            (B, H, L, L) with L = max_seqlen if packed, or None without output_attentions.
         """
         query, key, value = (
             layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
@@ -194,6 +200,8 @@ class BertSelfAttention(nn.Module):
             implementation=self.config._attn_implementation,
             want_map=output_attentions,
         )
+        if first_only:
+            attended = _first(attended, mask)
         if head_mask is None:
             return attended, attention
         # (m A) V = m (A V), which does not require A.
@@ -234,6 +242,7 @@ class ContextMixingSelfAttention(ContextAttention):
         *,
         output_attentions: bool,
         output_gates: bool,
+        first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Computes self-attention within each sequence.
 
@@ -242,10 +251,12 @@ class ContextMixingSelfAttention(ContextAttention):
             mask: see the module.
             output_attentions: also return the attention matrix A.
             output_gates: also return the gates lq and lk.
+            first_only: return only the first token of each sequence; requires a packed batch.
 
         Returns:
-            The output (B, L, hidden) or packed (T, hidden); A after dropout, (B, H, L, L) with L = max_seqlen if
-            packed; lq and lk, (B, H, L, 1), or (T, H, 1) if packed. A and the gates are None unless requested.
+            The output (B, L, hidden), packed (T, hidden), or (N, hidden) with first_only; A after dropout, (B, H, L, L)
+            with L = max_seqlen if packed; lq and lk, (B, H, L, 1), or (T, H, 1) if packed. A and the gates are None
+            unless requested.
         """
         query, key, value, context_query, context_key = heads
         query_gate = self._gate("query", query, context_query)
@@ -259,11 +270,17 @@ class ContextMixingSelfAttention(ContextAttention):
             implementation=self.config._attn_implementation,
             want_map=output_attentions,
         )
+        if first_only:
+            out = _first(out, mask)
         if not output_gates:
             return out, attention, None, None
         if not isinstance(mask, Packing):
             query_gate, key_gate = query_gate.transpose(1, 2), key_gate.transpose(1, 2)
         return out, attention, query_gate, key_gate
+
+    def attends_from_first(self, mask: Packing | Tensor | None) -> bool:
+        """Returns False: all tokens attend, and the last layer then keeps the first ones."""
+        return False
 
     def _gate(self, side: str, x: Tensor, context: Tensor) -> Tensor:
         """Returns act(x . v + context . vc + b) of `side`, (..., H, 1), for x and context (..., H, D)."""
@@ -295,29 +312,34 @@ class QuasiSelfAttention(FusedQuasiAttention):
 
     def forward(
         self,
-        heads: tuple[Tensor, ...],
+        heads: tuple[Tensor, ...] | FirstHeads,
         mask: Packing | Tensor | None,
         *,
         output_attentions: bool,
         output_gates: bool,
+        first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Computes self-attention within each sequence.
 
         A packed batch is padded for the attention if output_attentions is True or the implementation is "eager".
 
         Args:
-            heads: query, key, value, context query and context key, (B, L, H, D) or packed (T, H, D) each.
+            heads: query, key, value, context query and context key, (B, L, H, D) or packed (T, H, D) each; or
+                `FirstHeads`, if `attends_from_first` is true and neither maps nor gates are requested.
             mask: see the module.
             output_attentions: also return the attention matrices.
             output_gates: also return the gate lambda.
+            first_only: return only the first token of each sequence; requires a packed batch.
 
         Returns:
             A tuple: the output (B, L, hidden) or packed (T, hidden); three maps; lambda (B, H, L, 1), or (T, H, 1) if
             packed. The maps are A after dropout, the softmax map P and the gated quasi-attention map lambda * G,
             (B, H, L, L) each, with L = max_seqlen if packed. Maps and lambda are None unless requested.
         """
-        heads = (*heads[:-2], *map(self.dropout, heads[-2:]))
         dropout_p = self.dropout.p if self.dropout.training else 0.0
+        if isinstance(heads, FirstHeads):
+            return self._attend_from_first(heads, mask, dropout_p), None, None, None, None
+        heads = (*heads[:-2], *map(self.dropout, heads[-2:]))
         packing = mask if isinstance(mask, Packing) else None
         if packing is not None and self.config._attn_implementation == "fused" and not output_attentions:
             out, lam = with_lambda(
@@ -332,14 +354,43 @@ class QuasiSelfAttention(FusedQuasiAttention):
                     return_lambda=output_gates,
                 )
             )
-            return out.flatten(-2), None, None, None, lam
+            out = out.flatten(-2)
+            return _first(out, packing) if first_only else out, None, None, None, lam
         heads = tuple((x if packing is None else packing.pad(x)).transpose(1, 2) for x in heads)
         pairs = mask if packing is None else packing.pairs()
         out, maps, lam = self.attend(heads, self.gate(heads), pairs, dropout_p, output_attentions, output_gates)
         out = out.transpose(1, 2)
         if packing is not None:
             out, lam = packing.unpad(out), None if lam is None else packing.unpad(lam.transpose(1, 2))
-        return out.flatten(-2), *(maps or (None, None, None)), lam
+        out = out.flatten(-2)
+        return _first(out, packing) if first_only else out, *(maps or (None, None, None)), lam
+
+    def attends_from_first(self, mask: Packing | Tensor | None) -> bool:
+        """Returns whether the first tokens alone attend faster, on padded keys, than all tokens of the packing."""
+        if not isinstance(mask, Packing) or self.config._attn_implementation != "fused":
+            return False
+        return 0 < mask.batch * mask.max_seqlen <= _MOST_PADDING * mask.sequences.shape[0]
+
+    def _attend_from_first(self, heads: FirstHeads, packing: Packing, dropout_p: float) -> Tensor:
+        """Returns the output (N, hidden) of the first token of each sequence, 0 for a sequence without tokens."""
+        query, key, value, context_query, context_key = heads.first
+        context_query, context_keys = self.dropout(context_query), heads.context_key
+        if dropout_p > 0:
+            # context_key gets the dropout mask of the first token in context_keys. Slicing context_keys would have the
+            # same effect, but is slow: the gradient of the slice has the size of context_keys.
+            kept = self.dropout(torch.ones_like(context_keys))
+            context_keys, context_key = context_keys * kept, context_key * kept[:, :1]
+        first = tuple(x.transpose(1, 2) for x in (query, key, value, context_query, context_key))
+        gate = self.gate(first)
+        out = quasi_attention(
+            *(x.transpose(1, 2) for x in (query, heads.key, heads.value, context_query, context_keys)),
+            gate if isinstance(gate, Tensor) else lambda_of_rows(first, gate),
+            key_lengths=packing.lengths(),
+            dropout_p=dropout_p,
+            quasi_scale=self.quasi_scale,
+            quasi_bias=self.quasi_bias,
+        )
+        return out.flatten(1)
 
     def attend(self, heads, gate, mask, dropout_p, returns_maps, returns_lambda):
         if self.config._attn_implementation == "fused":
@@ -385,6 +436,26 @@ def eager_quasi_attention(
     gated_map = lam.unsqueeze(-1) * quasi_map
     combined = F.dropout(attended + gated_map, dropout_p, training=dropout_p > 0)
     return combined @ value, (combined, attended, gated_map), lam
+
+
+def lambda_of_rows(heads: tuple[Tensor, ...], gate: GateParameters) -> Tensor:
+    """Returns the gate lambda of each query, (B, H, L), in the dtype of the queries.
+
+    As in the kernels, the computation is in float32, or in float64 for float64 inputs.
+
+    Args:
+        heads: query, key, value, context query and context key at the same positions, (B, H, L, D) each.
+        gate: the parameters of lambda.
+    """
+    query, key, context_query, context_key = (x.to(row_dtype(x)) for x in (*heads[:2], *heads[3:]))
+    query_gate = gate_values(query, context_query, gate.query, gate.context_query, gate.query_bias)
+    key_gate = gate_values(key, context_key, gate.key, gate.context_key, gate.key_bias)
+    return (1 - (gate.beta * query_gate + gate.gamma * key_gate)).to(heads[0].dtype)
+
+
+def _first(x: Tensor, mask: Packing | Tensor | None) -> Tensor:
+    assert isinstance(mask, Packing), "first_only requires a packed batch"
+    return mask.first(x)
 
 
 def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:

@@ -22,7 +22,7 @@ tokens. The numbers of products with hidden x hidden matrices, for the context p
 | folded, `fold_context` | 5 | 2 |
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,20 @@ from qacg_kernels.attention_layers import CONTEXT_ROLES, ContextAttention, plain
 from qacg_models.modules.packing import Packing, per_token
 
 _OWN_ROLES = ("query", "key", "value")
+
+
+class FirstHeads(NamedTuple):
+    """The heads that the attention of the first token of each of N sequences requires.
+
+    Attributes:
+        first: query, key, value, context query and context key of the first tokens, (N, 1, H, D) each.
+        key, value, context_key: of all tokens, padded to (N, max_seqlen, H, D); values at padding are finite.
+    """
+
+    first: tuple[Tensor, ...]
+    key: Tensor
+    value: Tensor
+    context_key: Tensor
 
 
 def project(
@@ -44,7 +58,8 @@ def project(
     *,
     fold: "ContextFold | None" = None,
     call_layers: bool = False,
-) -> tuple[Tensor, ...]:
+    first_only: bool = False,
+) -> "tuple[Tensor, ...] | FirstHeads":
     """Mixes the context with the hidden states, and projects both to heads.
 
     Args:
@@ -58,9 +73,11 @@ def project(
             None: every sequence is a text of its own, so that B = N.
         fold: folded weights, which are used in calls that record no gradients; see `fold_context`.
         call_layers: whether to call the layers as modules, so that hooks see their outputs.
+        first_only: only first tokens attend; requires a packed batch.
 
     Returns:
-        Query, key, value, context query and context key of the sequences, (N, L, H, D) or packed (T, H, D) each.
+        Query, key, value, context query and context key of the sequences, (N, L, H, D) or packed (T, H, D) each. With
+        first_only, `FirstHeads` instead, unless the layers are called.
     """
     own, context = ([attention.layer(role) for role in roles] for roles in (_OWN_ROLES, CONTEXT_ROLES))
     apart = (
@@ -78,10 +95,26 @@ def project(
         mixed = mix_context(context_layer, context_embedding, hidden_states, mask)
         # `project` of the base class, since that of a subclass may apply dropout.
         return ContextAttention.project(attention, hidden_states, mixed)
+    if first_only:
+        return _first_heads(tokens, sequences, mask, text_rows)
     if text_rows is not None:
         tokens = tuple(x.index_select(0, text_rows) for x in tokens)
     # Not in place: in an exported graph, an addition in place would be a slow scatter.
     return *tokens[:3], *(x + per_token(part, x, mask) for x, part in zip(tokens[3:], sequences))
+
+
+def _first_heads(
+    tokens: tuple[Tensor, ...], sequences: tuple[Tensor, ...], packing: Packing, text_rows: Tensor | None
+) -> FirstHeads:
+    """Returns heads from the token parts of the texts and the sequence parts, which are gathered once each."""
+    rows = torch.arange(len(tokens[0]), device=tokens[0].device) if text_rows is None else text_rows
+    first_rows, key_rows = packing.first(rows), packing.pad(rows)
+    own = [x.index_select(0, first_rows) for x in tokens]
+    own[3:] = [x + part for x, part in zip(own[3:], sequences)]
+    key, value, context_key = (
+        tokens[place].index_select(0, key_rows.flatten()).unflatten(0, key_rows.shape) for place in (1, 2, 4)
+    )
+    return FirstHeads(tuple(x.unsqueeze(1) for x in own), key, value, context_key + sequences[1].unsqueeze(1))
 
 
 def mix_context(

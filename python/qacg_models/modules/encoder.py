@@ -68,10 +68,9 @@ class AttentionBlock(nn.Module):
             A tuple: hidden states in the shape of residual, or (B, hidden) with first_only; then the other outputs of
             the self-attention.
         """
-        attended, *others = self.self(inputs, mask, **options)
+        attended, *others = self.self(inputs, mask, first_only=first_only, **options)
         if first_only:
-            assert isinstance(mask, Packing), "first_only requires a packed batch"
-            attended, residual = mask.first(attended), mask.first(residual)
+            residual = mask.first(residual)
         return self.output(attended, residual), *others
 
 
@@ -214,6 +213,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
             states are (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only. Maps and gates are None
             unless requested.
         """
+        from_first = first_only and not output_gates and self.attention.self.attends_from_first(mask)
         heads = project(
             self.attention.self,
             context_layer,
@@ -223,6 +223,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
             text_rows,
             fold=self.fold,
             call_layers=output_attentions,  # layer-wise relevance reads the outputs of the layers
+            first_only=from_first,
         )
         residual = hidden_states if text_rows is None else hidden_states.index_select(0, text_rows)
         options = {"output_attentions": output_attentions, "output_gates": output_gates}
