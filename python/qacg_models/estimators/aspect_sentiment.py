@@ -242,7 +242,7 @@ class AspectSentiment:
         if target is not None and not self.targets:
             raise InputError(f"target: expected none, because this model has no targets, got {target}. Omit it.")
         if is_frame(texts):
-            names = {"text": self.trained.data_options.text_column if text is None else text}
+            names: dict[str, str | None] = {"text": self.trained.data_options.text_column if text is None else text}
             names |= {"aspect": aspect, "target": target}
             columns = {argument: column(texts, name, argument) for argument, name in names.items() if name is not None}
             frame = pd.DataFrame(columns, index=getattr(texts, "index", None), dtype=object)

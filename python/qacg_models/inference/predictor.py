@@ -356,7 +356,7 @@ def as_predictions(found: pd.DataFrame, labels: Sequence[str]) -> list[AspectPre
     ]
 
 
-def _cells(frame: pd.DataFrame) -> dict[str, Sequence[str | None]]:
+def _cells(frame: pd.DataFrame) -> dict[str, Sequence[Any]]:
     """Returns the texts of the columns `text`, `target` and `aspect`, empty for missing values.
 
     The column `target` or `aspect` is a sequence of None if the frame does not have it.
