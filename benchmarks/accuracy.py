@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.data import DataOptions, Dataset, Example, load_data
-from qacg_models.data.dataset import split_dev, target_names
-from qacg_models.reporting.run_records import row_of
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.utils.cells import markdown_table, mean_and_deviation
-from qacg_models.utils.quiet import load_libraries
+from qacg_models.sentiment.dataset import Dataset, load_data, split_dev, target_names
+from qacg_models.sentiment.example import Example
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.report.tables import row_of
+from qacg_models.utils.machine import load_libraries
+from qacg_models.utils.text import markdown_table, mean_and_deviation
 
 from benchmarks.command import RESUMES, exit_status
 
@@ -137,7 +137,7 @@ def measure(out: Path, key: Key, data: Path, options: TrainingOptions) -> bool:
         data: folder of the published data sets.
         options: training options; initial weights and seed are taken from the key.
     """
-    from qacg_models.training import train  # imports transformers
+    from qacg_models.sentiment.training import train
 
     name, size, start, seed = key
     work = out / "unfinished" / "-".join(map(str, key))

@@ -10,7 +10,7 @@ import math
 import sys
 
 import torch
-from qacg_models.utils.quiet import load_libraries
+from qacg_models.utils.machine import load_libraries
 
 from benchmarks import records
 from benchmarks.cases import MAIN_DTYPES

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
-from qacg_models.utils.cells import markdown_table
+from qacg_models.utils.text import markdown_table
 
 from benchmarks import records
 from benchmarks.command import exit_status

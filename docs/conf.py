@@ -10,7 +10,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "python")]
 
 def options_table() -> str:
     """Returns a Markdown table of the options of `qacg train --config` and `--set`."""
-    from qacg_models.runs.record import describe_options
+    from qacg_models.sentiment.record import describe_options
 
     rows = [f"| `{name}` | {text.replace('|', ' or ')} |" for name, text in describe_options().items()]
     return "\n".join(["| option | meaning |", "|---|---|", *rows])

@@ -36,7 +36,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "python"), str(ROOT / "tests/support")]
 from forked_commands import Outcome, can_mount, preload, run, run_with_little_room  # noqa: E402
 from model_sizes import SMALL_FLAGS  # noqa: E402
 from qacg_models.cli.commands import predict  # noqa: E402
-from qacg_models.data import sample_directory  # noqa: E402
+from qacg_models.sentiment.dataset import sample_directory  # noqa: E402
 
 # Numbers of kills and full disks per subject.
 FORMS = {"short": (3, 1), "full": (40, 12)}
@@ -240,7 +240,7 @@ def complaint(subject: Subject, outcome: Outcome, place: Path) -> str | None:
 
 def dying_late() -> None:
     """Makes this process's training kill itself at its fifth checkpoint."""
-    from qacg_models.training.trainer import AspectTrainer
+    from qacg_models.sentiment.training.trainer import AspectTrainer
 
     plain, calls = AspectTrainer._save_checkpoint, []
 
@@ -254,7 +254,7 @@ def dying_late() -> None:
 
 
 def random_numbers_forgotten() -> None:
-    from qacg_models.training.trainer import AspectTrainer
+    from qacg_models.sentiment.training.trainer import AspectTrainer
 
     AspectTrainer._load_rng_state = lambda trainer, checkpoint: None
 

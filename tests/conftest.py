@@ -142,7 +142,7 @@ def poisoned_memory(request):
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory) -> Path:
     """A folder with the first sentences of each split of the bundled sample: 240, 80 and 80 rows."""
-    from qacg_models.data import sample_directory  # the operator tests run without transformers
+    from qacg_models.sentiment.dataset import sample_directory
 
     folder = tmp_path_factory.mktemp("small")
     for split, rows in (("train", 240), ("dev", 80), ("test", 80)):

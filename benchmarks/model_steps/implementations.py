@@ -121,7 +121,7 @@ class Builder:
         return Runner(model, _packed(model))
 
     def folded(self) -> Runner:
-        from qacg_models.modules.context import fold_context
+        from qacg_models.layers.context import fold_context
 
         model = self.model("fused", self._weights)
         return Runner(model, _packed(model), lambda: fold_context(model))

@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from qacg_models.data import load_data, sample_directory
-from qacg_models.data.collators import PackingCollator, PaddingCollator
-from qacg_models.data.tokenization import encode_examples, load_tokenizer, train_tokenizer
+from qacg_models.sentiment.dataset import load_data, sample_directory
+from qacg_models.sentiment.encoding import (
+    PackingCollator,
+    PaddingCollator,
+    encode_examples,
+    load_tokenizer,
+    train_tokenizer,
+)
 
 from benchmarks.cases import LONGEST
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from qacg_models import AspectSentiment
-from qacg_models.cli import main as qacg
+from qacg_models.cli.program import main as qacg
 
 OPINIONS = {
     "food": {"good": ["the soup was lovely", "we loved the fish"], "bad": ["the bread was stale", "the fish was raw"]},

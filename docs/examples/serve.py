@@ -8,7 +8,7 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Field
 from qacg_models import AspectSentiment
 from qacg_models.errors import InputError
-from qacg_models.inference.predictor import examples_of
+from qacg_models.sentiment.predictor import examples_of
 
 MOST_TEXTS, WAIT = 64, 0.005  # maximum number of texts in a batch; seconds of waiting for the texts of a batch
 

@@ -5,8 +5,8 @@ import tempfile
 
 import torch
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
-from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.packing import PackingCollator
+from qacg_models.sentiment.encoding import train_tokenizer
 from transformers import Trainer, TrainingArguments, pipeline
 
 ASPECTS, LABELS = ["food", "price"], ["none", "good", "bad"]

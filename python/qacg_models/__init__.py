@@ -13,7 +13,7 @@ _import_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> object:
-    from qacg_models.utils.quiet import quiet
+    from qacg_models.utils.machine import quiet
 
     with quiet("torchao", "torch.utils._pytree"):  # transformers imports torchao, which prints warnings
         value = _import_name(name)
@@ -24,9 +24,9 @@ def __getattr__(name: str) -> object:
 @functools.cache
 def _register() -> None:
     """Registers everything that transformers finds by name: model types, attention with its mask, the pipeline."""
+    from qacg_models.layers.attention import register_attention
     from qacg_models.models.auto import register_auto_classes
-    from qacg_models.modules.transformers_attention import register_attention
 
     register_auto_classes()
     register_attention()
-    importlib.import_module("qacg_models.inference.aspect_pipeline")  # its last statement registers the pipeline
+    importlib.import_module("qacg_models.sentiment.pipeline")  # its last statement registers the pipeline

@@ -5,16 +5,14 @@ from .attribution import (
     layerwise_relevance as layerwise_relevance,
     token_sensitivity as token_sensitivity,
 )
-from .estimators.aspect_sentiment import AspectSentiment as AspectSentiment
-from .estimators.classifier import AspectSentimentClassifier as AspectSentimentClassifier
-from .inference.predictor import AspectPrediction as AspectPrediction
-from .inference.question_answering import (
-    Answer as Answer,
-    QuestionAnswerer as QuestionAnswerer,
-)
-from .inference.summarization import (
-    ExtractiveSummarizer as ExtractiveSummarizer,
-    Summary as Summary,
+from .layers.bertsum import (
+    MultiHeadedAttention as MultiHeadedAttention,
+    PositionalEncoding as PositionalEncoding,
+    PositionwiseFeedForward as PositionwiseFeedForward,
+    TransformerEncoderLayer as TransformerEncoderLayer,
+    TransformerInterEncoder as TransformerInterEncoder,
+    TransformerInterEncoderOutput as TransformerInterEncoderOutput,
+    empty_layer_cache as empty_layer_cache,
 )
 from .models.aspect_bert import (
     AspectBertConfig as AspectBertConfig,
@@ -54,12 +52,14 @@ from .models.query_attention import (
     QueryAttentionForQuestionAnswering as QueryAttentionForQuestionAnswering,
     QueryAttentionOutput as QueryAttentionOutput,
 )
-from .modules.bertsum import (
-    MultiHeadedAttention as MultiHeadedAttention,
-    PositionalEncoding as PositionalEncoding,
-    PositionwiseFeedForward as PositionwiseFeedForward,
-    TransformerEncoderLayer as TransformerEncoderLayer,
-    TransformerInterEncoder as TransformerInterEncoder,
-    TransformerInterEncoderOutput as TransformerInterEncoderOutput,
-    empty_layer_cache as empty_layer_cache,
+from .sentiment.estimators import (
+    AspectSentiment as AspectSentiment,
+    AspectSentimentClassifier as AspectSentimentClassifier,
+)
+from .sentiment.predictor import AspectPrediction as AspectPrediction
+from .tasks import (
+    Answer as Answer,
+    ExtractiveSummarizer as ExtractiveSummarizer,
+    QuestionAnswerer as QuestionAnswerer,
+    Summary as Summary,
 )

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from qacg_kernels.attention_layers import autocast_enabled
+from qacg_models.layers.attention import merge_heads, split_heads
+from qacg_models.layers.embeddings import AttentionPooler
 from qacg_models.models.base import EncoderPreTrainedModel
-from qacg_models.modules.attention import merge_heads, split_heads
-from qacg_models.modules.embeddings import AttentionPooler
-from qacg_models.utils.field_checks import check_number
+from qacg_models.utils.fields import check_number
 
 _INTEGERS = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64)
 

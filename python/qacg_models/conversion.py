@@ -18,15 +18,27 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import BertConfig, PreTrainedConfig
 
-from qacg_models.checkpoints.files import CONFIG_NAMES, Source, config_file, open_source, read_json, weights_file
+from qacg_models.checkpoints.files import (
+    CONFIG_NAMES,
+    Report,
+    Source,
+    config_file,
+    open_source,
+    read_json,
+    some,
+    weights_file,
+)
 from qacg_models.checkpoints.fitting import NOTHING, Permissions, asking_for
-from qacg_models.checkpoints.loading import EncoderCheckpointLoading, HeadCheckpointLoading, prepare, variant
+from qacg_models.checkpoints.loading import (
+    EncoderCheckpointLoading,
+    HeadCheckpointLoading,
+    prepare,
+    variant,
+)
 from qacg_models.checkpoints.names import part_of
-from qacg_models.checkpoints.report import Report, some
 from qacg_models.errors import CheckpointError
 from qacg_models.models.auto import MODELS, load_class
-from qacg_models.utils.atomic_files import atomic_folder, explain_write_errors, follow_umask
-from qacg_models.utils.outputs import check_writable
+from qacg_models.utils.files import atomic_folder, check_writable, explain_write_errors, follow_umask
 
 FORMATS = ("own", "huggingface")
 DEFAULT_MODEL = "QACGBertForSequenceClassification"

@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from qacg_models.data import DataOptions, load_data, sample_directory
-from qacg_models.metrics import judge, tfidf
-from qacg_models.runs.options import TrainingOptions
+from qacg_models.sentiment import tfidf
+from qacg_models.sentiment.dataset import load_data, sample_directory
+from qacg_models.sentiment.metrics import judge
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
 
 from benchmarks import accuracy
 from benchmarks.accuracy import FILE, append, dataset_of, read, table

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import browser as browsers
 import pytest
-from qacg_models.data import load_data
-from qacg_models.metrics import tfidf
-from qacg_models.training import start
+from qacg_models.sentiment import tfidf
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.training import start
 from untrained import write_model
 
 

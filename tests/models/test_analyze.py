@@ -12,10 +12,16 @@ from errors import raises
 from html_tree import Tree
 from matplotlib.image import imread
 from qacg_models import layerwise_relevance, token_sensitivity
-from qacg_models.cli import main
-from qacg_models.data import Example
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.reporting.analysis import example_maps, row_inputs, token_strip, word_places, write_analysis
+from qacg_models.cli.program import main
+from qacg_models.sentiment.example import Example
+from qacg_models.sentiment.report.analysis import (
+    example_maps,
+    row_inputs,
+    token_strip,
+    word_places,
+    write_analysis,
+)
+from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS, write_model
 
 SENTENCES = (TEXTS[2], TEXTS[1])

@@ -14,11 +14,10 @@ from qacg_models import (
     BertForSequenceClassification,
     PlainBertConfig,
 )
-from qacg_models.data import load_data
-from qacg_models.data.options import DataOptions
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import train
-from qacg_models.training.start import begin_model, begin_tokenizer, resolve_options
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.training import train
+from qacg_models.sentiment.training.start import begin_model, begin_tokenizer, resolve_options
 from untrained import OWN, write_model
 
 SIZES = {**TINY, "contexts": ["price", "safety", "general"], "num_labels": 3}

@@ -9,11 +9,11 @@ import pytest
 import torch
 from errors import error_cases, raises
 from qacg_models import AspectSentiment
-from qacg_models.cli import main
-from qacg_models.data.task import SENTIHOOD
+from qacg_models.cli.program import main
 from qacg_models.errors import InputError, ModelFolderError
-from qacg_models.inference.pieces import combine, pieces
-from qacg_models.inference.trained_model import load_trained
+from qacg_models.sentiment.example import SENTIHOOD
+from qacg_models.sentiment.predictor import combine, pieces
+from qacg_models.sentiment.trained_model import load_trained
 from untrained import OWN, TEXTS, write_model
 
 CASES = {

@@ -10,17 +10,18 @@ import filelock
 import pytest
 from errors import raises
 from kill_and_resume import OPTIONS
-from qacg_models.data import load_data
-from qacg_models.training import train, train_seeds
-from qacg_models.utils.atomic_files import (
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.training import train, train_seeds
+from qacg_models.utils.files import (
     atomic_write,
     atomic_write_bytes,
     follow_umask,
+    lock_output,
+    lock_path,
     remove_folder,
     replace_folder,
     staged_file,
 )
-from qacg_models.utils.output_lock import lock_output, lock_path
 
 from qacg_kernels.backends.triton import tile_tables
 
@@ -117,7 +118,7 @@ def test_removed_folder_leaves_nothing_of_an_interrupted_call(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from qacg_models.utils.output_lock import lock_output
+from qacg_models.utils.files import lock_output
 with lock_output(Path(sys.argv[1]), print):
     print("held", flush=True)
     time.sleep(600)

@@ -13,8 +13,8 @@ from qacg_models import (
     QueryAttentionConfig,
 )
 from qacg_models.errors import CheckpointError, InputError
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.utils.field_checks import MOST
+from qacg_models.sentiment.options import TrainingOptions
+from qacg_models.utils.fields import MOST
 from safetensors.torch import load_file, save_file
 
 every_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

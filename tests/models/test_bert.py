@@ -12,7 +12,12 @@ from model_sizes import TINY, TOKENS
 from oracle import bert as oracle, classifiers
 from oracle.pieces import cross_entropy, linear, span_loss_as_published
 from parity import strengthen, weighted_sum
-from qacg_models import BertForQuestionAnswering, BertForSequenceClassification, BertModel, PlainBertConfig
+from qacg_models import (
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertModel,
+    PlainBertConfig,
+)
 
 SIZES = {**TINY, "type_vocab_size": 2}
 VISIBLE = TOKENS["attention_mask"].bool()

@@ -7,7 +7,12 @@ import torch
 from errors import error_cases, raises
 from oracle import bertsum as oracle
 from parity import check_outputs_and_gradients, double_leaves, random, strengthen
-from qacg_models import PositionalEncoding, PositionwiseFeedForward, TransformerEncoderLayer, TransformerInterEncoder
+from qacg_models import (
+    PositionalEncoding,
+    PositionwiseFeedForward,
+    TransformerEncoderLayer,
+    TransformerInterEncoder,
+)
 
 B, S, MODEL, HEADS, WIDE = 3, 6, 8, 2, 14
 FIRST_NORM = ("transformer_inter.0.layer_norm.weight", "transformer_inter.0.layer_norm.bias")

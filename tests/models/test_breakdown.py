@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from model_sizes import SMALL_FLAGS
-from qacg_models.cli import main
-from qacg_models.data import Example
-from qacg_models.metrics.metrics import class_scores, confusion_matrix
-from qacg_models.reporting.evaluation import ERRORS, Breakdown
+from qacg_models.cli.program import main
+from qacg_models.sentiment.example import Example
+from qacg_models.sentiment.metrics import class_scores, confusion_matrix
+from qacg_models.sentiment.report.evaluation import ERRORS, Breakdown
 from sklearn import metrics as oracle
 from table_files import write_table
 from untrained import OWN, write_model

@@ -10,26 +10,30 @@ import pytest
 from errors import raises
 from model_sizes import SMALL_FLAGS
 from qacg_models import AspectSentiment
-from qacg_models.cli import main
-from qacg_models.data import load_data
+from qacg_models.cli.program import main
 from qacg_models.errors import ModelFolderError
-from qacg_models.inference.predictor import examples_of
-from qacg_models.inference.trained_model import load_trained, probabilities_of
-from qacg_models.metrics.calibration import (
+from qacg_models.sentiment.calibration import (
     BINS,
+    CALIBRATION_NAME,
     LEAST,
     MOST,
     PRIOR,
+    Calibration,
+    Fit,
     accuracy_by_coverage,
     fit_temperature,
     fit_temperatures,
+    read_calibration,
     reliability,
+    write_calibration,
 )
-from qacg_models.reporting.analysis import example_maps
-from qacg_models.reporting.evaluation import Confidence
-from qacg_models.runs.calibration import CALIBRATION_NAME, Calibration, Fit, read_calibration, write_calibration
-from qacg_models.training import choose_temperatures
-from qacg_models.training.choose_temperatures import calibrate
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.predictor import examples_of
+from qacg_models.sentiment.report.analysis import example_maps
+from qacg_models.sentiment.report.evaluation import Confidence
+from qacg_models.sentiment.trained_model import load_trained, probabilities_of
+from qacg_models.sentiment.training import run as choose_temperatures
+from qacg_models.sentiment.training.run import calibrate
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from untrained import TEXTS, write_model

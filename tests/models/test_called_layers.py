@@ -16,7 +16,7 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from qacg_models.modules.context import fold_context
+from qacg_models.layers.context import fold_context
 from torch import nn
 
 from qacg_kernels.attention_layers import CONTEXT_ROLES, GATE_ROLES, NAMINGS

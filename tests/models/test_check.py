@@ -10,9 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from errors import error_cases, raises
-from qacg_models.checking.data_check import LEARNED, TokenCheck, baseline_doubts, find_doubts
-from qacg_models.cli import main
-from qacg_models.data import DataOptions, load_data
+from qacg_models.cli.program import main
+from qacg_models.sentiment.checks import (
+    LEARNED,
+    TokenCheck,
+    baseline_doubts,
+    find_doubts,
+)
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.options import DataOptions
 from untrained import write_model
 
 OTHER = {"positive": "negative", "negative": "positive", "none": "positive"}

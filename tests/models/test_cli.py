@@ -15,12 +15,11 @@ import qacg_models
 import torch
 from commands import fails
 from model_sizes import SMALL_FLAGS
-from qacg_models.cli import main
-from qacg_models.cli.program import COMMANDS, _parser
-from qacg_models.data import DataOptions, load_data, sample_directory
+from qacg_models.cli.program import COMMANDS, _parser, main
 from qacg_models.errors import ModelFolderError
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.runs.options import SIZES as SIZE_OPTIONS, TrainingOptions
+from qacg_models.sentiment.dataset import load_data, sample_directory
+from qacg_models.sentiment.options import SIZES as SIZE_OPTIONS, DataOptions, TrainingOptions
+from qacg_models.sentiment.trained_model import load_trained
 from safetensors.torch import load_file, save_file
 from untrained import write_model
 
@@ -91,8 +90,8 @@ def test_train_passes_every_option_to_training(monkeypatch, small_data, tmp_path
         seen.update(vars(options))
         return load_data(small_data)
 
-    monkeypatch.setattr("qacg_models.training.train_seeds", spy)
-    monkeypatch.setattr("qacg_models.data.load_data", read)
+    monkeypatch.setattr("qacg_models.sentiment.training.train_seeds", spy)
+    monkeypatch.setattr("qacg_models.sentiment.dataset.load_data", read)
     names = [field for kind in (DataOptions, TrainingOptions) for field in dataclasses.fields(kind)]
     expected = {field.name: other_value(field.name, field) for field in names if field.name != "seed"}
     # A checkpoint determines the sizes, and a wide table has no aspect and label columns: these options need a second
@@ -270,7 +269,7 @@ def test_train_flags_override_set_and_the_file(monkeypatch, small_data, tmp_path
         assert (options.epochs, options.layers, options.heads) == (3, 2, 1)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("qacg_models.training.train_seeds", spy)
+    monkeypatch.setattr("qacg_models.sentiment.training.train_seeds", spy)
     (tmp_path / "run.yaml").write_text("epochs: 1\nlayers: 1\nheads: 1\n")
     flags = ["--config", str(tmp_path / "run.yaml"), "--set", "epochs=2", "--epochs", "3", "--set", "layers=2"]
     assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "m"), *flags]) == 130

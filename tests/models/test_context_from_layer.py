@@ -17,16 +17,15 @@ from qacg_models import (
 )
 from qacg_models.attribution import layerwise_relevance
 from qacg_models.context_fold import fold_context
-from qacg_models.data import load_data
-from qacg_models.data.collators import PackingCollator, PaddingCollator
-from qacg_models.data.options import DataOptions
-from qacg_models.export.onnx_file import trace
-from qacg_models.inference.trained_model import load_trained, predict_logits
+from qacg_models.layers.attention import QuasiSelfAttention
 from qacg_models.models.bert import BertForSequenceClassification
-from qacg_models.modules.attention import QuasiSelfAttention
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import train
-from qacg_models.training.rows import EpochSampler
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.encoding import PackingCollator, PaddingCollator
+from qacg_models.sentiment.onnx_file import trace
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.trained_model import load_trained, predict_logits
+from qacg_models.sentiment.training import train
+from qacg_models.sentiment.training.rows import EpochSampler
 from untrained import OWN, write_model
 
 KINDS = {

@@ -9,12 +9,11 @@ from errors import raises
 from oracle import qacg_bert as oracle
 from parity import strengthen
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
-from qacg_models.data import Example
-from qacg_models.data.task import SENTIHOOD
-from qacg_models.data.tokenization import train_tokenizer
-from qacg_models.inference.trained_model import TrainedModel, predict_logits, probabilities_of
-from qacg_models.reporting.analysis import example_maps
-from qacg_models.runs.options import TrainingOptions
+from qacg_models.sentiment.encoding import train_tokenizer
+from qacg_models.sentiment.example import SENTIHOOD, Example
+from qacg_models.sentiment.options import TrainingOptions
+from qacg_models.sentiment.report.analysis import example_maps
+from qacg_models.sentiment.trained_model import TrainedModel, predict_logits, probabilities_of
 from untrained import record_of
 
 NAMES = ["location - 1 - price", "location - 1 - safety"]

@@ -27,8 +27,8 @@ from qacg_models import (
     QueryAttentionForQuestionAnswering,
 )
 from qacg_models.checkpoints.fitting import Permissions, asking_for
-from qacg_models.cli import main
 from qacg_models.cli.commands import convert as command
+from qacg_models.cli.program import main
 from qacg_models.conversion import FORMATS, convert
 from qacg_models.errors import CheckpointError
 from safetensors.torch import load_file, save_file

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from commands import fails
-from qacg_models.cli import main
-from qacg_models.estimators.aspect_sentiment import AspectSentiment
-from qacg_models.inference import predictor, trained_model
-from qacg_models.utils import devices, quiet
+from qacg_models.cli.program import main
+from qacg_models.sentiment import predictor, trained_model
+from qacg_models.sentiment.estimators import AspectSentiment
+from qacg_models.utils import machine as devices, machine as quiet
 from untrained import write_model
 
 OPENMP = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
@@ -72,7 +72,7 @@ def test_cpu_threads_default_stays_within_the_quota(cgroup, three_threads, quota
 def test_openmp_threads_sleep_unless_configured(given, policy):
     """In a new process: OpenMP reads the variable once, when it is loaded, and prints its value."""
     program = (
-        "import ctypes, sys; from qacg_models.utils.devices import let_threads_sleep; let_threads_sleep();"
+        "import ctypes, sys; from qacg_models.utils.machine import let_threads_sleep; let_threads_sleep();"
         "ctypes.CDLL(sys.argv[1])"
     )
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}

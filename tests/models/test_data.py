@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 from errors import raises
-from qacg_models.data import (
-    DataError,
-    DataOptions,
+from qacg_models.sentiment.dataset import (
     check_contexts,
     count_overlap,
     describe,
@@ -17,11 +15,12 @@ from qacg_models.data import (
     load_data,
     load_file,
     sample_directory,
+    split_dev,
 )
-from qacg_models.data.dataset import split_dev
-from qacg_models.data.formats import find_format
-from qacg_models.data.published import sentihood_tokens
-from qacg_models.data.task import SEMEVAL, SENTIHOOD
+from qacg_models.sentiment.example import SEMEVAL, SENTIHOOD, DataError
+from qacg_models.sentiment.formats import find_format
+from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.published import sentihood_tokens
 
 
 def read_sentihood(path):

@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
-from qacg_models.cli import main
-from qacg_models.data import Example, ExampleTable, evaluation_warnings, load_data, training_warnings
-from qacg_models.data.example import frame_of
-from qacg_models.data.task import Task
+from qacg_models.cli.program import main
+from qacg_models.sentiment.data_warnings import evaluation_warnings, training_warnings
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.example import Example, ExampleTable, Task, frame_of
 from untrained import OWN, write_model
 
 TASK = Task("own", ("none", "good", "bad"), ("food", "room"), has_absent=True)

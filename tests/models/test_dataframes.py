@@ -17,11 +17,11 @@ import torch
 from docs_pages import snippets
 from errors import raises
 from qacg_models import AspectPrediction, AspectSentiment, AspectSentimentClassifier
-from qacg_models.cli import main
+from qacg_models.cli.program import main
 from qacg_models.errors import InputError
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.metrics import tfidf
-from qacg_models.runs.options import RECIPES
+from qacg_models.sentiment import tfidf
+from qacg_models.sentiment.options import RECIPES
+from qacg_models.sentiment.trained_model import load_trained
 from untrained import OWN, TEXTS, write_model
 
 NAMES = {"text": "review", "aspect": "topic", "label": "verdict"}

@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from qacg_models.data import DataOptions, load_data, sample_reviews
-from qacg_models.demos import sample_demo as prompt
-from qacg_models.demos.sample_demo import next_commands
-from qacg_models.inference.predictor import AspectPrediction, Predictor
-from qacg_models.inference.trained_model import load_trained
+from qacg_models.sentiment import demo as prompt
+from qacg_models.sentiment.dataset import load_data, sample_reviews
+from qacg_models.sentiment.demo import next_commands
+from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.predictor import AspectPrediction, Predictor
+from qacg_models.sentiment.trained_model import load_trained
 from untrained import OWN, write_model
 
 ROOT = Path(__file__).parents[2]

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from processes import SUPPORT, run_python
-from qacg_models.data import load_data
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.training import train
-from qacg_models.utils.devices import local_device
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.trained_model import load_trained
+from qacg_models.sentiment.training import train
+from qacg_models.utils.machine import local_device
 from two_processes import OPTIONS
 
 

@@ -15,14 +15,19 @@ import qacg_models
 import torch
 from docs_pages import DOCS, all_pages, commands, example_module, page, snippets, text_blocks
 from encoders import bert_config, build
-from qacg_models import BertSumConfig, CGBertConfig, PlainBertConfig, QACGBertConfig, QueryAttentionConfig
-from qacg_models.cli import main
-from qacg_models.cli.program import COMMANDS as PROGRAM
-from qacg_models.data.tokenization import train_tokenizer
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.reporting.model_page import RUNTIME_ARCHIVE
-from qacg_models.runs.options import RECIPES
-from qacg_models.training import start
+from qacg_models import (
+    BertSumConfig,
+    CGBertConfig,
+    PlainBertConfig,
+    QACGBertConfig,
+    QueryAttentionConfig,
+)
+from qacg_models.cli.program import COMMANDS as PROGRAM, main
+from qacg_models.sentiment.encoding import train_tokenizer
+from qacg_models.sentiment.options import RECIPES
+from qacg_models.sentiment.report.model_page import RUNTIME_ARCHIVE
+from qacg_models.sentiment.trained_model import load_trained
+from qacg_models.sentiment.training import start
 from transformers import BertModel
 from untrained import write_model
 

@@ -5,12 +5,16 @@ import dataclasses
 import pytest
 import torch
 from errors import raises
-from qacg_models.data import DataError, DataOptions, Example, ExampleTable, load_data
-from qacg_models.data.dataset import count_overlap, describe_examples, label_shares
-from qacg_models.data.example import distinct, frame_of
-from qacg_models.data.task import Task
-from qacg_models.data.tokenization import Encoding, FeatureTable, encode_examples, train_tokenizer
-from qacg_models.training.rows import EpochSampler, evaluation_sample
+from qacg_models.sentiment.dataset import count_overlap, describe_examples, label_shares, load_data
+from qacg_models.sentiment.encoding import (
+    Encoding,
+    FeatureTable,
+    encode_examples,
+    train_tokenizer,
+)
+from qacg_models.sentiment.example import DataError, Example, ExampleTable, Task, distinct, frame_of
+from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.training.rows import EpochSampler, evaluation_sample
 
 TASK = Task("own", ("none", "good", "bad"), ("food", "room"), has_absent=True)
 

@@ -14,17 +14,29 @@ from docs_pages import commands, snippets
 from errors import raises
 from full_members import member
 from qacg_models import AspectSentiment
-from qacg_models.cli import main
-from qacg_models.data import Example, file_digest, load_data
-from qacg_models.data.options import DataOptions
-from qacg_models.data.task import SENTIHOOD
+from qacg_models.cli.program import main
 from qacg_models.errors import InputError
-from qacg_models.export import export as exporting, onnx_file
-from qacg_models.export.export import Check, compare, export, rows_at_hand, spread, with_longest
-from qacg_models.export.onnx_file import trace
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.runs.calibration import Calibration, Fit, write_calibration
-from qacg_models.runs.record import RECORD_NAME, RUN_NAME, write_record, write_run_file
+from qacg_models.sentiment import export as exporting, onnx_file
+from qacg_models.sentiment.calibration import Calibration, Fit, write_calibration
+from qacg_models.sentiment.dataset import file_digest, load_data
+from qacg_models.sentiment.example import SENTIHOOD, Example
+from qacg_models.sentiment.export import (
+    Check,
+    compare,
+    export,
+    rows_at_hand,
+    spread,
+    with_longest,
+)
+from qacg_models.sentiment.onnx_file import trace
+from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.record import (
+    RECORD_NAME,
+    RUN_NAME,
+    write_record,
+    write_run_file,
+)
+from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS, write_model
 
 COMMAND = commands("how-to/export", "qacg")[0].removeprefix("qacg ")
@@ -41,7 +53,7 @@ def exported(tmp_path_factory):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("qacg_models.export.onnx_file.trace", lambda trained: made.append(trace(trained)) or made[0])
+        patch.setattr("qacg_models.sentiment.onnx_file.trace", lambda trained: made.append(trace(trained)) or made[0])
         assert main(shlex.split(COMMAND)) == 0
     return folder, made[0]
 
@@ -165,7 +177,7 @@ def test_export_with_different_outputs_is_not_written(folder, traced, trained, t
     state = traced.program.state_dict
     name = next(name for name in state if name.endswith("classifier.bias"))
     before = state[name].clone()
-    monkeypatch.setattr("qacg_models.export.onnx_file.trace", lambda trained: traced)
+    monkeypatch.setattr("qacg_models.sentiment.onnx_file.trace", lambda trained: traced)
     try:
         with torch.no_grad():
             state[name][0] += 1e-3

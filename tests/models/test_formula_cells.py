@@ -4,11 +4,12 @@ import csv
 import json
 
 import pytest
-from qacg_models.cli import main
-from qacg_models.data import DataOptions, load_data
-from qacg_models.data.columns import Columns
-from qacg_models.data.tables import read_table
-from qacg_models.utils.plain_text import escape_formula, unescape_formula
+from qacg_models.cli.program import main
+from qacg_models.sentiment.columns import Columns
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.tables import read_table
+from qacg_models.utils.text import escape_formula, unescape_formula
 
 FORMULAS = ["=1+1", "+49 30 1234 never answers", "-5 stars", "@home service", '=HYPERLINK("http://x","y")', "\t=1"]
 OTHERS = ["'quoted' food", "5-star food", "a = b", "1+1", " plain"]

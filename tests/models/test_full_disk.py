@@ -13,8 +13,8 @@ import pytest
 import warm_python
 from forked_commands import can_mount
 from full_members import members
-from qacg_models.cli import main
-from qacg_models.inference.trained_model import load_trained
+from qacg_models.cli.program import main
+from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS
 
 SMALL = [

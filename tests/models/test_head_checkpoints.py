@@ -18,7 +18,7 @@ from qacg_models import (
     QueryAttentionForQuestionAnswering,
 )
 from qacg_models.checkpoints.names import BERTSUM_ALIASES, HeadLayout
-from qacg_models.cli import main
+from qacg_models.cli.program import main
 from qacg_models.conversion import convert
 from qacg_models.errors import CheckpointError
 from safetensors.torch import save_file

@@ -15,15 +15,14 @@ import torch
 from errors import raises
 from interrupted_runs import interrupted
 from qacg_models import AspectSentiment
-from qacg_models.cli import main
+from qacg_models.cli.program import main
 from qacg_models.errors import InputError
-from qacg_models.export import onnx_file
-from qacg_models.export.export import INT8, Check
-from qacg_models.export.onnx_file import metadata_of, trace
-from qacg_models.inference import int8
-from qacg_models.inference.predictor import Predictor
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.modules.context import fold_context
+from qacg_models.layers.context import fold_context
+from qacg_models.sentiment import onnx_file, trained_model as int8
+from qacg_models.sentiment.export import INT8, Check
+from qacg_models.sentiment.onnx_file import metadata_of, trace
+from qacg_models.sentiment.predictor import Predictor
+from qacg_models.sentiment.trained_model import load_trained
 from test_export import SERVER
 from torch import nn
 from untrained import OWN, TEXTS, write_model

@@ -8,10 +8,11 @@ import pytest
 from interrupted_runs import interrupt_at
 from kill_and_resume import OPTIONS
 from model_sizes import SMALL_FLAGS
-from qacg_models.cli import main, program
+from qacg_models.cli import program
 from qacg_models.cli.commands import suggest
-from qacg_models.inference.predictor import Predictor
-from qacg_models.training.trainer import AspectTrainer
+from qacg_models.cli.program import main
+from qacg_models.sentiment.predictor import Predictor
+from qacg_models.sentiment.training.trainer import AspectTrainer
 from untrained import TEXTS
 
 TRAIN = [

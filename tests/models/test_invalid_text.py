@@ -10,18 +10,22 @@ import pytest
 from commands import fails
 from errors import raises
 from model_cases import SIZES
-from qacg_models import AspectSentiment, BertSumConfig, PlainBertConfig, QACGBertConfig
-from qacg_models.data.columns import Columns, natural_key
-from qacg_models.data.tables import read_table
-from qacg_models.data.text_files import json_values
+from qacg_models import (
+    AspectSentiment,
+    BertSumConfig,
+    PlainBertConfig,
+    QACGBertConfig,
+)
 from qacg_models.errors import InputError
-from qacg_models.inference.question_answering import windows
-from qacg_models.inference.summarization import encode_document
-from qacg_models.reporting.run_records import read_rows
-from qacg_models.runs.record import read_run_file
-from qacg_models.utils import plain_text
-from qacg_models.utils.json_fields import read_json_as
-from qacg_models.utils.plain_text import parse_json, parse_json_at
+from qacg_models.sentiment.columns import Columns, natural_key
+from qacg_models.sentiment.record import read_run_file
+from qacg_models.sentiment.report.tables import read_rows
+from qacg_models.sentiment.tables import read_table
+from qacg_models.sentiment.text_files import json_values
+from qacg_models.tasks import encode_document, windows
+from qacg_models.utils import text as plain_text
+from qacg_models.utils.fields import read_json_as
+from qacg_models.utils.text import parse_json, parse_json_at
 from untrained import write_model
 
 DEEP = "[" * 100_000

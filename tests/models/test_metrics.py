@@ -7,11 +7,19 @@ import math
 import numpy as np
 import pytest
 from errors import raises
-from qacg_models.data import label_shares, load_data
-from qacg_models.data.example import Example
-from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
-from qacg_models.metrics import intervals, judge, judge_for, majority_probabilities
-from qacg_models.metrics.metrics import Auc, ClassificationJudge, SemEvalJudge, SentiHoodJudge, SentiHoodMetrics
+from qacg_models.sentiment.dataset import label_shares, load_data
+from qacg_models.sentiment.example import SEMEVAL, SENTIHOOD, Example, Task
+from qacg_models.sentiment.metrics import (
+    Auc,
+    ClassificationJudge,
+    SemEvalJudge,
+    SentiHoodJudge,
+    SentiHoodMetrics,
+    intervals,
+    judge,
+    judge_for,
+    majority_probabilities,
+)
 from sklearn.metrics import f1_score, precision_recall_fscore_support, roc_auc_score
 
 SENTIHOOD_ASPECTS = ("general", "price", "safety", "transit location")

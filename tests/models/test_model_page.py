@@ -19,17 +19,15 @@ from browser import CHECKS
 from commands import error_of
 from errors import raises
 from full_members import member
-from qacg_models.cli import main
-from qacg_models.data import DataError
-from qacg_models.data.columns import Columns
-from qacg_models.data.tables import read_table, read_texts
-from qacg_models.data.task import SENTIHOOD
-from qacg_models.data.tokenization import load_tokenizer, tokenizer_from_vocabulary
-from qacg_models.inference.prediction_format import PredictionFormat
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.metrics.metrics import wilson_interval
-from qacg_models.reporting import model_page
-from qacg_models.reporting.model_page import (
+from qacg_models.cli.program import main
+from qacg_models.sentiment.columns import Columns
+from qacg_models.sentiment.encoding import load_tokenizer, tokenizer_from_vocabulary
+from qacg_models.sentiment.example import SENTIHOOD, DataError
+from qacg_models.sentiment.metrics import wilson_interval
+from qacg_models.sentiment.prediction_files import PredictionFormat
+from qacg_models.sentiment.report import model_page
+from qacg_models.sentiment.report.evaluation import Summary, read_predictions
+from qacg_models.sentiment.report.model_page import (
     RUNTIME_ARCHIVE,
     Runtime,
     page_facts,
@@ -37,8 +35,9 @@ from qacg_models.reporting.model_page import (
     tokenizer_facts,
     write_model_page,
 )
-from qacg_models.reporting.summary import Summary, read_predictions
-from qacg_models.utils.plain_text import escape_formula
+from qacg_models.sentiment.tables import read_table, read_texts
+from qacg_models.sentiment.trained_model import load_trained
+from qacg_models.utils.text import escape_formula
 from tokenizers import normalizers
 from untrained import OWN, TEXTS, write_model
 

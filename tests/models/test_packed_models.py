@@ -24,10 +24,10 @@ from qacg_models import (
     QACGBertForSequenceClassification,
     token_sensitivity,
 )
-from qacg_models.data.collators import PackingCollator
-from qacg_models.modules.context import ContextFold, fold_context
-from qacg_models.modules.embeddings import Dropout
-from qacg_models.modules.packing import Packing
+from qacg_models.layers.batch import Packing
+from qacg_models.layers.context import ContextFold, fold_context
+from qacg_models.layers.embeddings import Dropout
+from qacg_models.sentiment.encoding import PackingCollator
 from torch import nn
 
 SIZES = {**TINY, "type_vocab_size": 2, "num_labels": 3}

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import qacg_models.reporting
+import qacg_models.sentiment.report
 from html_tree import Tree
-from qacg_models.reporting.analysis import signed_shades, signed_table, token_strip
-from qacg_models.reporting.html_report import Report, framed
-from qacg_models.reporting.plots import loss_plot
+from qacg_models.sentiment.report.analysis import signed_shades, signed_table, token_strip
+from qacg_models.sentiment.report.html_report import Report, framed, loss_plot
 
-FOLDER = Path(qacg_models.reporting.__file__).with_name("page")
+FOLDER = Path(qacg_models.sentiment.report.__file__).with_name("page")
 STYLES = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "viewer.css", "summary.css")}
 SCHEMES = ("light", "dark")
 TEXT, PART = 4.5, 3.0  # WCAG 2.2: contrast of text, and of meaningful parts

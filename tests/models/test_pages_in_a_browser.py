@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from browser import CHECKS
 from full_members import member, members
-from qacg_models.data import Example
-from qacg_models.demos import sample_demo as demo
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.reporting.analysis import write_analysis
-from qacg_models.reporting.html_report import Report, framed
-from qacg_models.reporting.plots import loss_plot
+from qacg_models.sentiment import demo
+from qacg_models.sentiment.example import Example
+from qacg_models.sentiment.report.analysis import write_analysis
+from qacg_models.sentiment.report.html_report import Report, framed, loss_plot
+from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS, write_model
 
 WIDTHS, SCHEMES = (390, 1280), ("light", "dark")

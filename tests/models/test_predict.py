@@ -13,13 +13,13 @@ import pytest
 from errors import raises
 from interrupted_runs import interrupt_at, interrupted
 from qacg_models import AspectSentiment
-from qacg_models.cli import main
 from qacg_models.cli.commands import predict as command
-from qacg_models.data.task import SENTIHOOD
-from qacg_models.inference import predictor
-from qacg_models.inference.partial_file import PartialFile
-from qacg_models.inference.predictor import Predictor
-from qacg_models.utils.output_lock import lock_output, partial_path
+from qacg_models.cli.program import main
+from qacg_models.sentiment import predictor
+from qacg_models.sentiment.example import SENTIHOOD
+from qacg_models.sentiment.prediction_files import PartialFile
+from qacg_models.sentiment.predictor import Predictor
+from qacg_models.utils.files import lock_output, partial_path
 from qacg_models.utils.progress import hidden_bars, pause_bars, progress_bar
 from untrained import OWN, TEXTS, write_model
 

@@ -11,11 +11,16 @@ import pytest
 from browser import CHECKS
 from html_tree import Tree
 from interrupted_runs import interrupted
-from qacg_models.cli import main
-from qacg_models.inference.prediction_format import PredictionFormat
-from qacg_models.inference.predictor import Predictor
-from qacg_models.metrics.metrics import wilson_interval
-from qacg_models.reporting.summary import Prediction, Summary, summarize, write_summary
+from qacg_models.cli.program import main
+from qacg_models.sentiment.metrics import wilson_interval
+from qacg_models.sentiment.prediction_files import PredictionFormat
+from qacg_models.sentiment.predictor import Predictor
+from qacg_models.sentiment.report.evaluation import (
+    Prediction,
+    Summary,
+    summarize,
+    write_summary,
+)
 from untrained import OWN, TEXTS
 
 

@@ -5,9 +5,9 @@ import pickle
 import pandas as pd
 import pytest
 from errors import raises
-from qacg_models.data.task import SENTIHOOD
-from qacg_models.inference import predictor as module
-from qacg_models.inference.predictor import Predictor, UnusableRows
+from qacg_models.sentiment import predictor as module
+from qacg_models.sentiment.example import SENTIHOOD
+from qacg_models.sentiment.predictor import Predictor, UnusableRows
 from untrained import OWN, TEXTS, write_model
 
 SHARES = [f"p({label})" for label in OWN.labels]

@@ -6,12 +6,12 @@ import pytest
 from commands import fails
 from errors import raises
 from model_sizes import SMALL_FLAGS
-from qacg_models.cli import main
-from qacg_models.data import DataOptions, load_data, load_file
-from qacg_models.data.example import Source
-from qacg_models.data.formats import find_format
-from qacg_models.data.published import germeval_texts, xml_texts
-from qacg_models.data.task import SEMEVAL
+from qacg_models.cli.program import main
+from qacg_models.sentiment.dataset import load_data, load_file
+from qacg_models.sentiment.example import SEMEVAL, Source
+from qacg_models.sentiment.formats import find_format
+from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.published import germeval_texts, xml_texts
 
 REVIEWS = """<?xml version="1.0" encoding="UTF-8"?>
 <Reviews><Review rid="9"><sentences>

@@ -8,7 +8,7 @@ from model_sizes import CONTEXTS, LABELS, TINY, TOKENS
 from oracle import classifiers as oracle
 from parity import strengthen
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification, QACGBertModel
-from qacg_models.modules import attention
+from qacg_models.layers import attention
 
 SIZES = {
     **TINY,

@@ -11,7 +11,12 @@ from full_members import member
 from oracle import query_attention as oracle
 from oracle.pieces import span_loss_as_published
 from parity import check_outputs_and_gradients, double_leaves
-from qacg_models import PlainBertConfig, QACGBertConfig, QueryAttentionConfig, QueryAttentionForQuestionAnswering
+from qacg_models import (
+    PlainBertConfig,
+    QACGBertConfig,
+    QueryAttentionConfig,
+    QueryAttentionForQuestionAnswering,
+)
 from transformers import AutoConfig
 
 SEP, PAD = 3, 0

@@ -16,9 +16,15 @@ from qacg_models import (
     QueryAttentionForQuestionAnswering,
     QuestionAnswerer,
 )
-from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.errors import InputError
-from qacg_models.inference.question_answering import Answer, allowed_tokens, best_spans, pad_windows, windows
+from qacg_models.sentiment.encoding import train_tokenizer
+from qacg_models.tasks import (
+    Answer,
+    allowed_tokens,
+    best_spans,
+    pad_windows,
+    windows,
+)
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 

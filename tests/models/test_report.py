@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from errors import raises
 from html_tree import Tree
-from qacg_models.cli import main
-from qacg_models.data import DataOptions, load_data, sample_directory, sample_reviews
-from qacg_models.demos import sample_demo as demo
-from qacg_models.reporting.analysis import example_maps
-from qacg_models.reporting.html_report import Report
-from qacg_models.reporting.tables import html_table, text_table
-from qacg_models.runs.calibration import read_calibration
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import train
+from qacg_models.cli.program import main
+from qacg_models.sentiment import demo
+from qacg_models.sentiment.calibration import read_calibration
+from qacg_models.sentiment.dataset import load_data, sample_directory, sample_reviews
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.report.analysis import example_maps
+from qacg_models.sentiment.report.html_report import Report
+from qacg_models.sentiment.report.tables import html_table, text_table
+from qacg_models.sentiment.training import train
 
 TINY = TrainingOptions(epochs=1, hidden_size=16, layers=2, heads=2, intermediate_size=32)
 

@@ -18,14 +18,19 @@ from full_members import member
 from interrupted_runs import assert_same_run, interrupt_at, interrupted
 from kill_and_resume import OPTIONS
 from model_sizes import SMALL_FLAGS
-from qacg_models.cli import main
-from qacg_models.data import load_data
+from qacg_models.cli.program import main
 from qacg_models.errors import InputError
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.training import run, run_folder, train, train_seeds
-from qacg_models.training.run_folder import RunFolder
-from qacg_models.training.trainer import AspectTrainer
-from qacg_models.utils import atomic_files, output_lock
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.trained_model import load_trained
+from qacg_models.sentiment.training import (
+    run,
+    run_folder,
+    train,
+    train_seeds,
+)
+from qacg_models.sentiment.training.run_folder import RunFolder
+from qacg_models.sentiment.training.trainer import AspectTrainer
+from qacg_models.utils import files as atomic_files, files as output_lock
 
 TRAINS = Path(__file__).parents[1] / "support" / "kill_and_resume.py"
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from qacg_models.data import load_data, sample_reviews
-from qacg_models.data.options import DataOptions
-from qacg_models.metrics import judge
-from qacg_models.metrics.tfidf import TfidfBaseline
+from qacg_models.sentiment.dataset import load_data, sample_reviews
+from qacg_models.sentiment.metrics import judge
+from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.tfidf import TfidfBaseline
 
 ASPECTS = ("food", "service", "price", "atmosphere", "design", "reliability")
 

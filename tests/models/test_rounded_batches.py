@@ -12,8 +12,8 @@ from qacg_models import (
     QACGBertConfig,
     QACGBertForSequenceClassification,
 )
+from qacg_models.layers import batch as encoder_batch
 from qacg_models.models.bert import BertForSequenceClassification
-from qacg_models.modules import batch as encoder_batch
 
 SIZES = {
     "vocab_size": 50,

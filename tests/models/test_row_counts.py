@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 from full_members import member
 from pyarrow import parquet
-from qacg_models.cli import main
-from qacg_models.data import DataError, DataOptions, load_data, load_file
+from qacg_models.cli.program import main
+from qacg_models.sentiment.dataset import load_data, load_file
+from qacg_models.sentiment.example import DataError
+from qacg_models.sentiment.options import DataOptions
 from untrained import OWN
 
 FORMATS = ("csv", "tsv", "jsonl", "json", "lines.json", "xlsx", "parquet")

@@ -5,13 +5,18 @@ from dataclasses import replace
 
 import pytest
 from errors import raises
-from qacg_models.cli import main
+from qacg_models.cli.program import main
 from qacg_models.errors import InputError
-from qacg_models.metrics.metrics import ClassificationMetrics
-from qacg_models.reporting.run_records import append_rows, markdown, read_rows, row_of
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.record import SplitFile
-from qacg_models.utils.cells import counted
+from qacg_models.sentiment.metrics import ClassificationMetrics
+from qacg_models.sentiment.options import TrainingOptions
+from qacg_models.sentiment.record import SplitFile
+from qacg_models.sentiment.report.tables import (
+    append_rows,
+    markdown,
+    read_rows,
+    row_of,
+)
+from qacg_models.utils.text import counted
 from untrained import OWN, record_of
 
 SHARES = {"accuracy": 0.5, "macro_f1": 0.25, "strict_accuracy": 0.125, "aspect_f1": None, "sentiment_accuracy": 1.0}

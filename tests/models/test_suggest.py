@@ -14,14 +14,22 @@ from docs_pages import commands
 from errors import raises
 from invented_reviews import RESTAURANT, aspect_of, restaurant_reviews, terse_reviews
 from qacg_models import AspectSentiment
-from qacg_models.cli import main
-from qacg_models.data import DataOptions, load_data
-from qacg_models.data.sentences import normalized
-from qacg_models.data.task import SENTIHOOD
-from qacg_models.suggestion import proposals as proposals_module
-from qacg_models.suggestion.proposals import choose, propose
-from qacg_models.suggestion.sheet import dev_rows, distinct, most_uncertain, noun_rows, random_rows
-from qacg_models.suggestion.words import Words
+from qacg_models.cli.program import main
+from qacg_models.sentiment import suggest as proposals_module
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.example import SENTIHOOD
+from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.suggest import (
+    Words,
+    choose,
+    dev_rows,
+    distinct,
+    most_uncertain,
+    noun_rows,
+    propose,
+    random_rows,
+)
+from qacg_models.utils.text import normalized
 from sklearn.metrics import f1_score
 from untrained import TEXTS, write_model
 

@@ -8,15 +8,15 @@ import torch
 from encoders import bert_config, build, roberta_config
 from errors import error_cases, raises
 from qacg_models import BertSumConfig, BertSumForExtractiveSummarization, ExtractiveSummarizer
-from qacg_models.data.sentences import split_sentences
-from qacg_models.data.tokenization import train_tokenizer
-from qacg_models.inference.summarization import (
+from qacg_models.sentiment.encoding import train_tokenizer
+from qacg_models.tasks import (
     Document,
     encode_document,
     pad_documents,
     select,
     trigrams,
 )
+from qacg_models.utils.text import split_sentences
 
 SENTENCES = [
     "The river rose in the night.",

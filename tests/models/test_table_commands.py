@@ -12,8 +12,8 @@ import pytest
 from commands import error_of
 from model_sizes import SMALL_FLAGS
 from pyarrow import parquet
-from qacg_models.cli import main
-from qacg_models.runs.record import RECORD_NAME
+from qacg_models.cli.program import main
+from qacg_models.sentiment.record import RECORD_NAME
 from table_files import WIDE, half_filled, write_table
 
 
@@ -61,7 +61,9 @@ def test_targets_and_aspects_with_dashes_stay_apart(targets, aspects, tmp_path, 
     model, columns = str(tmp_path / "m"), ["--target-column", "target"]
     command = ["train", "--data", data, "--output", model, *columns, *SMALL_FLAGS, "--max-steps", "2"]
     with monkeypatch.context() as patch, pytest.raises(TypeError):
-        patch.setattr("qacg_models.training.run._write_model", None)  # the training stops after its last checkpoint
+        patch.setattr(
+            "qacg_models.sentiment.training.run._write_model", None
+        )  # the training stops after its last checkpoint
         main(command)
     assert main([*command, "--resume"]) == 0
     found = predict(capsys, model, "--input", data, *columns, "--aspect-column", "aspect")
@@ -76,7 +78,7 @@ def test_targets_and_aspects_with_dashes_stay_apart(targets, aspects, tmp_path, 
 
 
 def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.inference.predictor.predict_logits", None)
+    monkeypatch.setattr("qacg_models.sentiment.predictor.predict_logits", None)
     path = write_table(tmp_path / "in.csv", [("text", "n"), *(("" if n % 9 == 8 else "fine", n) for n in range(40))])
     printed = error_of(capsys, "predict", model, "--input", path)
     reason = "has an empty 'text' (also lines 19, 28, 37); fill in empty cells, or pass --skip-empty"
@@ -84,7 +86,7 @@ def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, m
 
 
 def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.inference.predictor.predict_logits", None)
+    monkeypatch.setattr("qacg_models.sentiment.predictor.predict_logits", None)
     rows = [("text", "about"), *(("fine", "view" if n in (30, 32) else "food") for n in range(40))]
     path = write_table(tmp_path / "in.csv", rows)
     printed = error_of(capsys, "predict", model, "--input", path, "--aspect-column", "about")
@@ -285,7 +287,9 @@ def test_predict_reads_json_lines_of_standard_input(model, tmp_path, capsys, mon
 def test_train_takes_several_files_and_prints_what_it_skipped(tmp_path, monkeypatch, capsys):
     first, second = half_filled(tmp_path / "a.csv", 30), half_filled(tmp_path / "b.csv", 30)
     seen = []
-    monkeypatch.setattr("qacg_models.training.train_seeds", lambda data, *given, **_: seen.append(data) or stop())
+    monkeypatch.setattr(
+        "qacg_models.sentiment.training.train_seeds", lambda data, *given, **_: seen.append(data) or stop()
+    )
     flags = ["--text-column=review", "--aspect-column=topic", "--label-column=verdict", "--skip-empty"]
     assert main(["train", "--data", str(first), "--data", str(second), "--output", str(tmp_path / "m"), *flags]) == 130
     assert seen[0].sources == (first, second)

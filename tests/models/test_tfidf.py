@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from model_sizes import SMALL, SMALL_FLAGS
 from processes import ROOT, run_python
-from qacg_models.cli import main
-from qacg_models.data.example import Example
-from qacg_models.data.task import Task
-from qacg_models.metrics import judge, tfidf
-from qacg_models.metrics.tfidf import Setting, TfidfBaseline
-from qacg_models.reporting.tables import stored_results, weaker_than_tfidf
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import run, train
+from qacg_models.cli.program import main
+from qacg_models.sentiment import tfidf
+from qacg_models.sentiment.example import Example, Task
+from qacg_models.sentiment.metrics import judge
+from qacg_models.sentiment.options import TrainingOptions
+from qacg_models.sentiment.report.tables import stored_results, weaker_than_tfidf
+from qacg_models.sentiment.tfidf import Setting, TfidfBaseline
+from qacg_models.sentiment.training import run, train
 from scipy.sparse import hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -197,9 +197,9 @@ def test_train_ends_with_the_lines_in_which_the_baseline_wins(small_data, one_se
 
 
 THREADS = """
-from qacg_models.data.example import Example
-from qacg_models.data.task import Task
-from qacg_models.metrics.tfidf import TfidfBaseline, cross_fitted
+from qacg_models.sentiment.example import Example
+from qacg_models.sentiment.example import Task
+from qacg_models.sentiment.tfidf import TfidfBaseline, cross_fitted
 
 rows = [Example(str(n), f"{('fine', 'poor')[n % 2]} soup {n}", "food", "", "food", n % 2, n) for n in range(40)]
 seen = set()

@@ -5,10 +5,15 @@ import unicodedata
 import pytest
 import torch
 from errors import raises
-from qacg_models.data import Example
-from qacg_models.data.collators import PaddingCollator
-from qacg_models.data.tokenization import encode_examples, load_tokenizer, tokenizer_from_vocabulary, train_tokenizer
 from qacg_models.errors import InputError
+from qacg_models.sentiment.encoding import (
+    PaddingCollator,
+    encode_examples,
+    load_tokenizer,
+    tokenizer_from_vocabulary,
+    train_tokenizer,
+)
+from qacg_models.sentiment.example import Example
 
 CONTEXTS = ("location - 1 - price", "location - 1 - safety")
 TEXTS = ["location - 1 is cheap but not safe at night", "is location - 1 safe", *CONTEXTS]

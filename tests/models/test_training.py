@@ -10,19 +10,28 @@ import torch
 from errors import raises
 from interrupted_runs import assert_same_run, interrupted
 from model_sizes import SMALL, SMALL_FLAGS
-from qacg_models import QACGBertForSequenceClassification, training
-from qacg_models.cli import main
-from qacg_models.data import DataOptions, Example, load_data
-from qacg_models.data.tokenization import Encoding, FeatureTable, train_tokenizer
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.reporting.tables import selection_note
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.record import Selection
-from qacg_models.training import run
-from qacg_models.training.bert_adam import BertAdam, warmup_then_linear
-from qacg_models.training.rows import EpochSampler, JoinedTexts, WordDropout
-from qacg_models.training.start import begin_model, begin_tokenizer
-from qacg_models.training.trainer import POWER, AspectTrainer, EvaluationMetrics, WeightAverage, label_offsets
+from qacg_models import QACGBertForSequenceClassification
+from qacg_models.cli.program import main
+from qacg_models.sentiment import training
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.encoding import Encoding, FeatureTable, train_tokenizer
+from qacg_models.sentiment.example import Example
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.record import Selection
+from qacg_models.sentiment.report.tables import selection_note
+from qacg_models.sentiment.trained_model import load_trained
+from qacg_models.sentiment.training import run
+from qacg_models.sentiment.training.rows import EpochSampler, JoinedTexts, WordDropout
+from qacg_models.sentiment.training.start import begin_model, begin_tokenizer
+from qacg_models.sentiment.training.trainer import (
+    POWER,
+    AspectTrainer,
+    BertAdam,
+    EvaluationMetrics,
+    WeightAverage,
+    label_offsets,
+    warmup_then_linear,
+)
 from safetensors.torch import load_file
 from untrained import OWN, write_model
 

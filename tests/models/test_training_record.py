@@ -7,14 +7,19 @@ from dataclasses import fields, replace
 
 import pytest
 from errors import raises
-from qacg_models.cli import main
-from qacg_models.data.dataset import file_digest
-from qacg_models.data.options import DataOptions
-from qacg_models.data.task import SENTIHOOD
+from qacg_models.cli.program import main
 from qacg_models.errors import InputError, ModelFolderError
-from qacg_models.reporting.tables import stored_split
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.record import RECORD_NAME, SplitFile, TrainingRecord, read_record, write_record
+from qacg_models.sentiment.dataset import file_digest
+from qacg_models.sentiment.example import SENTIHOOD
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.record import (
+    RECORD_NAME,
+    SplitFile,
+    TrainingRecord,
+    read_record,
+    write_record,
+)
+from qacg_models.sentiment.report.tables import stored_split
 from untrained import OWN, record_of
 
 RECORD = record_of(OWN, [""], TrainingOptions().resolved())

@@ -9,10 +9,10 @@ import yaml
 from model_sizes import SMALL_FLAGS
 from processes import ROOT, run_python
 from qacg_models import AspectSentiment
-from qacg_models.cli import main
+from qacg_models.cli.program import main
 from qacg_models.errors import InputError
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.runs.calibration import Calibration, Candidate, Fit
+from qacg_models.sentiment.calibration import Calibration, Candidate, Fit
+from qacg_models.sentiment.trained_model import load_trained
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, pipeline
 from untrained import OWN, TEXTS, write_model
 
@@ -137,7 +137,7 @@ def test_attention_name_gives_the_results_of_eager(kind, masked):
 
 def test_attention_name_rejects_a_learned_mask():
     """BEiT adds a learned position bias to the scores."""
-    from qacg_models.modules.transformers_attention import fused_attention_forward
+    from qacg_models.layers.attention import fused_attention_forward
 
     heads, mask = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 3, 3, requires_grad=True)
     with pytest.raises(ValueError, match=r"attention_mask: .* Call model.set_attn_implementation\('sdpa'\) or 'eager'"):
@@ -165,7 +165,7 @@ def test_attention_name_warns_that_it_returns_no_maps():
 
 
 def test_attention_name_repeats_grouped_keys_and_scales():
-    from qacg_models.modules.transformers_attention import fused_attention_forward
+    from qacg_models.layers.attention import fused_attention_forward
 
     torch.manual_seed(0)
     query, key, value = torch.randn(1, 4, 3, 8), torch.randn(1, 2, 3, 8), torch.randn(1, 2, 3, 8)

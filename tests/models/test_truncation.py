@@ -5,12 +5,12 @@ import json
 
 import pytest
 from interrupted_runs import interrupted
-from qacg_models.cli import main
-from qacg_models.data import Example
-from qacg_models.data.tokenization import encode_examples
-from qacg_models.inference.predictor import Predictor
-from qacg_models.inference.trained_model import load_trained
-from qacg_models.inference.truncation import describe_truncation
+from qacg_models.cli.program import main
+from qacg_models.sentiment.encoding import encode_examples
+from qacg_models.sentiment.example import Example
+from qacg_models.sentiment.prediction_files import describe_truncation
+from qacg_models.sentiment.predictor import Predictor
+from qacg_models.sentiment.trained_model import load_trained
 from untrained import OWN, write_model
 
 SHORT, LONG = "service is slow", "the food was great but the bill was not " * 9

@@ -10,13 +10,18 @@ import pyarrow as pa
 import pytest
 from errors import raises
 from pyarrow import parquet
-from qacg_models.data import DataError, DataOptions, describe, file_digest, load_data, load_file
-from qacg_models.data.columns import Columns
-from qacg_models.data.example import ReadingWarning
-from qacg_models.data.tables import read_texts
 from qacg_models.errors import InputError
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.record import read_run_file, write_run_file
+from qacg_models.sentiment.columns import Columns
+from qacg_models.sentiment.dataset import (
+    describe,
+    file_digest,
+    load_data,
+    load_file,
+)
+from qacg_models.sentiment.example import DataError, ReadingWarning
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.record import read_run_file, write_run_file
+from qacg_models.sentiment.tables import read_texts
 from table_files import WIDE, half_filled, write_table
 from untrained import OWN
 

@@ -83,7 +83,7 @@ def test_onnx_server_gives_the_models_probabilities(trained, monkeypatch):
         pytest.importorskip(package)
     from fastapi.testclient import TestClient
     from qacg_models import AspectSentiment
-    from qacg_models.cli import main
+    from qacg_models.cli.program import main
 
     text = "the soup was lovely and the bill was a shock"
     assert main(["export", str(trained), "--to", "onnx", "--output", str(trained / "model.onnx")]) == 0

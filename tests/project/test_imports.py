@@ -23,12 +23,11 @@ LAYERS = (
     ("qacg_kernels",),  # functional, attention_layers, nn, patch, testing and the commands
     ("qacg_models.errors",),
     ("qacg_models.utils",),
-    ("qacg_models.checkpoints", "qacg_models.modules", "qacg_models.data"),
-    ("qacg_models.models", "qacg_models.metrics"),
-    ("qacg_models.runs", "qacg_models.attribution", "qacg_models.conversion"),
-    ("qacg_models.inference",),
-    ("qacg_models.training", "qacg_models.reporting", "qacg_models.export", "qacg_models.suggestion"),
-    ("qacg_models.demos", "qacg_models.estimators", "qacg_models.checking"),
+    ("qacg_models.checkpoints", "qacg_models.layers"),
+    ("qacg_models.models",),
+    ("qacg_models.attribution", "qacg_models.conversion"),
+    ("qacg_models.sentiment",),
+    ("qacg_models.tasks",),
     ("qacg_models.cli",),
     ("qacg_models",),  # the re-exports: __init__, packing, context_fold
     ("benchmarks.cases",),
@@ -142,14 +141,14 @@ def cycle_in(arrows):
 @pytest.mark.parametrize(
     "line",
     [
-        "def late():\n    from qacg_models.inference.trained_model import load_trained",
-        'HOMES = {"load_trained": "qacg_models.inference.trained_model"}',
-        'ENTRY = "qacg_models.inference.trained_model:load_trained"',
+        "def late():\n    from qacg_models.sentiment.trained_model import load_trained",
+        'HOMES = {"load_trained": "qacg_models.sentiment.trained_model"}',
+        'ENTRY = "qacg_models.sentiment.trained_model:load_trained"',
     ],
 )
 def test_upward_import_is_found(line):
     found = imports_in(line, "qacg_models.models.bert", False)
-    assert upward("qacg_models.models.bert", found) == {"qacg_models.inference.trained_model"}
+    assert upward("qacg_models.models.bert", found) == {"qacg_models.sentiment.trained_model"}
 
 
 def test_every_group_of_the_layers_exists():
@@ -235,7 +234,7 @@ def test_importing_kernels_loads_no_heavy_package():
     assert not loaded & {"triton", "transformers", "numpy", "sklearn", "matplotlib"}
 
 
-@pytest.mark.parametrize("module", ["qacg_models", "qacg_models.cli", "qacg_models.runs.options"])
+@pytest.mark.parametrize("module", ["qacg_models", "qacg_models.cli", "qacg_models.sentiment.options"])
 def test_help_loads_no_heavy_package(module):
     loaded = loaded_by(f"import {module}")
     assert "qacg_models" in loaded

@@ -16,9 +16,8 @@ import pytest
 import qacg_models
 import torch
 from model_cases import CASES
-from qacg_models.cli import main
-from qacg_models.cli.program import _parser
-from qacg_models.data import sample_directory
+from qacg_models.cli.program import _parser, main
+from qacg_models.sentiment.dataset import sample_directory
 from untrained import write_model
 
 import qacg_kernels

@@ -11,7 +11,7 @@ from qacg_kernels import FusedQuasiAttention, GateParameters, apply_fused_attent
 from qacg_models import AspectSentiment, QACGBertConfig, QACGBertForSequenceClassification, layerwise_relevance
 from qacg_models.context_fold import fold_context
 from qacg_models.packing import PackingCollator
-from qacg_models.runs.options import TrainingOptions
+from qacg_models.sentiment.options import TrainingOptions
 
 config = QACGBertConfig(contexts=["food", "price"], num_labels=3, hidden_size=64, num_attention_heads=4, unpad=True)
 model = QACGBertForSequenceClassification(config).eval()
@@ -22,7 +22,7 @@ print(TrainingOptions(epochs=3, learning_rate=1e-3).resolved().learning_rate)
 WRONG = """
 from qacg_kernels import quasi_attention
 from qacg_models import AspectSentiment, CGBertConfig
-from qacg_models.runs.options import TrainingOptions
+from qacg_models.sentiment.options import TrainingOptions
 CGBertConfig(gate_activation=3)  # wrong: "gate_activation"
 TrainingOptions(epoch=3)  # wrong: "epoch"
 AspectSentiment.from_pretrained("runs/mine", devise="cuda")  # wrong: "devise"

@@ -97,7 +97,7 @@ def test_toy_model_predicts(copy, trained):
 
 LOAD = """
 import sys, torch, transformers, qacg_models
-from qacg_models.inference.trained_model import load_trained
+from qacg_models.sentiment.trained_model import load_trained
 qacg_models.register_auto_classes()
 assert qacg_models.__file__.startswith(sys.argv[1]), qacg_models.__file__
 ours = qacg_models.ToyBertForSequenceClassification.from_pretrained(sys.argv[2]).eval()

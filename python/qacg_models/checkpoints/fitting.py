@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from qacg_kernels.attention_layers import CONTEXT_ROLES, GATE_ROLES
-from qacg_models.checkpoints.files import Source
+from qacg_models.checkpoints.files import Report, Source, some
 from qacg_models.checkpoints.names import CONTEXTS, part_of, role_of
-from qacg_models.checkpoints.report import Report, some
 from qacg_models.errors import CheckpointError
 
 

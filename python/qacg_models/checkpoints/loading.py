@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel, modeling_utils
 
 from qacg_models.checkpoints.files import (
+    Report,
     Source,
     config_file,
     locate,
@@ -25,9 +26,20 @@ from qacg_models.checkpoints.files import (
     read_tensors,
     weights_file,
 )
-from qacg_models.checkpoints.fitting import NOTHING, Permissions, fit, fit_encoder
-from qacg_models.checkpoints.names import BASE, WORDS, HeadLayout, Layout, part_of, role_of
-from qacg_models.checkpoints.report import Report
+from qacg_models.checkpoints.fitting import (
+    NOTHING,
+    Permissions,
+    fit,
+    fit_encoder,
+)
+from qacg_models.checkpoints.names import (
+    BASE,
+    WORDS,
+    HeadLayout,
+    Layout,
+    part_of,
+    role_of,
+)
 from qacg_models.errors import CheckpointError
 
 logger = logging.getLogger(__name__)

@@ -9,16 +9,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.data.options import DataOptions
-from qacg_models.data.tables import FORMATS
 from qacg_models.errors import InputError
-from qacg_models.utils.cells import counted
-from qacg_models.utils.distributed import is_main
-from qacg_models.utils.option_fields import format_value, help_text
-from qacg_models.utils.plain_text import parse_json
+from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.tables import FORMATS
+from qacg_models.utils.fields import format_value, help_text
+from qacg_models.utils.machine import is_main
+from qacg_models.utils.text import counted, parse_json
 
 if TYPE_CHECKING:
-    from qacg_models.inference.trained_model import TrainedModel
+    from qacg_models.sentiment.trained_model import TrainedModel
 
 # The fields of DataOptions with a flag in all commands that read labelled tables; `--set` sets the other fields.
 TABLE_FLAGS = (
@@ -119,7 +118,7 @@ def resolve_text_flags(arguments: argparse.Namespace, model: Path | None) -> Non
     Raises:
         ModelFolderError: the folder has no usable record of its training.
     """
-    from qacg_models.runs.record import read_record
+    from qacg_models.sentiment.record import read_record
 
     known = DataOptions() if model is None else read_record(model).data_options
     for name in MODEL_DEFAULTS:
@@ -148,7 +147,7 @@ def given_data_options(arguments: argparse.Namespace) -> dict[str, object]:
     Raises:
         InputError: `--set` names another option, or has a value of another type.
     """
-    from qacg_models.runs.record import checked_options
+    from qacg_models.sentiment.record import checked_options
 
     names = [field.name for field in fields(DataOptions)]
     return checked_options(dict(arguments.set), "set", names) | selected_fields(vars(arguments), DataOptions)

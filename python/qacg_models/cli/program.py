@@ -21,11 +21,10 @@ from qacg_models.cli.commands import (
     table,
     train,
 )
-from qacg_models.data.example import ReadingWarning
 from qacg_models.errors import InputError
-from qacg_models.utils.distributed import is_main, world_size
-from qacg_models.utils.plain_text import lone_surrogate
-from qacg_models.utils.quiet import load_libraries
+from qacg_models.sentiment.example import ReadingWarning
+from qacg_models.utils.machine import is_main, load_libraries, world_size
+from qacg_models.utils.text import lone_surrogate
 
 # Exit statuses with which a shell reports SIGINT (Ctrl-C), SIGPIPE and SIGTERM.
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143

@@ -11,13 +11,13 @@ from typing import Any
 from torch import Tensor
 from transformers.utils import ModelOutput
 
+from qacg_models.layers.attention import IMPLEMENTATIONS
+from qacg_models.layers.encoder import AspectBertEncoder
 from qacg_models.models.context_bert import (
     ContextBertForSequenceClassification,
     ContextBertModel,
     ContextFromLayerConfig,
 )
-from qacg_models.modules.attention import IMPLEMENTATIONS
-from qacg_models.modules.encoder import AspectBertEncoder
 
 
 class AspectBertConfig(ContextFromLayerConfig):

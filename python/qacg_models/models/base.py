@@ -12,16 +12,16 @@ from transformers.utils import ModelOutput
 
 from qacg_kernels.attention_layers import GATE_STD, GateLayer
 from qacg_models.checkpoints.loading import EncoderCheckpointLoading
-from qacg_models.modules.embeddings import Dropout
-from qacg_models.modules.losses import classification_loss
-from qacg_models.utils.atomic_files import follow_umask
+from qacg_models.layers.embeddings import Dropout
+from qacg_models.layers.losses import classification_loss
+from qacg_models.utils.files import follow_umask
 
 CARD_NAME = "README.md"
 # Fields of a configuration that the table of the card leaves out.
 _NOT_OF_THE_MODEL = (
     *("encoder", "architectures", "transformers_version", "model_type", "dtype", "use_cache", "task_specific_params"),
 )
-ASPECT_SENTIMENT = "aspect-sentiment"  # the task of the pipeline in `inference/aspect_pipeline.py`
+ASPECT_SENTIMENT = "aspect-sentiment"  # the task of the pipeline in `sentiment/pipeline.py`
 _NOTHING_KNOWN = (
     "The training data and the metrics of this model are unknown. Before publishing it, add both here, with the\n"
     "licence."

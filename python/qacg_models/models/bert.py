@@ -22,13 +22,13 @@ from transformers.modeling_outputs import (
 from transformers.utils import ModelOutput
 
 from qacg_kernels.call.validation import check_choice, check_flag
+from qacg_models.layers.attention import IMPLEMENTATIONS
+from qacg_models.layers.batch import checked_head_mask, read_batch
+from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
+from qacg_models.layers.encoder import BertEncoder
+from qacg_models.layers.losses import has_answers, span_loss
 from qacg_models.models.base import EncoderPreTrainedModel, SequenceClassifier, as_dict
 from qacg_models.models.config import EncoderConfig
-from qacg_models.modules.attention import IMPLEMENTATIONS
-from qacg_models.modules.batch import checked_head_mask, read_batch
-from qacg_models.modules.embeddings import POOLERS, BertEmbeddings
-from qacg_models.modules.encoder import BertEncoder
-from qacg_models.modules.losses import has_answers, span_loss
 
 OUTSIDE_POSITIONS = ("ignore", "clamp")
 

@@ -16,11 +16,16 @@ from transformers.utils import ModelOutput
 from qacg_kernels.call.validation import check_choice
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.names import BERTSUM_ALIASES
+from qacg_models.layers.bertsum import (
+    BLIND_QUERIES,
+    IMPLEMENTATIONS,
+    PositionalEncoding,
+    TransformerInterEncoder,
+)
+from qacg_models.layers.losses import IGNORED
 from qacg_models.models.base import as_dict
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
-from qacg_models.modules.bertsum import BLIND_QUERIES, IMPLEMENTATIONS, PositionalEncoding, TransformerInterEncoder
-from qacg_models.modules.losses import IGNORED
-from qacg_models.utils.field_checks import check_probability, check_size
+from qacg_models.utils.fields import check_probability, check_size
 
 NO_SENTENCE = -1  # padding in sentence_positions
 

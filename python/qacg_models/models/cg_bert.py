@@ -2,7 +2,7 @@
 
 The queries of the self-attention are (1 - gate) Q + gate Qc, and the keys are (1 - gate) K + gate Kc. Qc and Kc are
 projections of the context. Queries and keys have separate gates, one per token and head
-(`modules/attention.py`).
+(`layers/attention.py`).
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,8 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from qacg_kernels.call.validation import check_choice
-from qacg_models.models.context_bert import (
-    ContextBertForSequenceClassification,
-    ContextBertModel,
-    GatedContextConfig,
-)
-from qacg_models.modules.attention import IMPLEMENTATIONS, ContextMixingSelfAttention
+from qacg_models.layers.attention import IMPLEMENTATIONS, ContextMixingSelfAttention
+from qacg_models.models.context_bert import ContextBertForSequenceClassification, ContextBertModel, GatedContextConfig
 
 GATE_ACTIVATIONS = ("sigmoid", "tanh")
 

@@ -9,7 +9,12 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from qacg_kernels.call.validation import check_choice, check_flag
-from qacg_models.utils.field_checks import check_integer, check_number, check_probability, check_size
+from qacg_models.utils.fields import (
+    check_integer,
+    check_number,
+    check_probability,
+    check_size,
+)
 
 POOLERS = ("cls", "attention")
 LAYER_NORM_INITIALIZERS = ("identity", "normal")

@@ -1,7 +1,7 @@
 """Base classes of the models that read a context: CG-BERT, QACG-BERT and Aspect-BERT, and of their configurations.
 
 CG-BERT and QACG-BERT are by Wu and Ong (2021). A context, such as an aspect, is given by its id. The models differ from
-BERT in their encoder (`modules/encoder.py`). Layers below `config.context_from_layer` are those of BERT. With
+BERT in their encoder (`layers/encoder.py`). Layers below `config.context_from_layer` are those of BERT. With
 `text_ids` these layers run once per text, for all contexts of the text.
 """
 
@@ -14,12 +14,17 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from qacg_kernels.call.validation import check_choice, check_flag
-from qacg_models.models.base import ASPECT_SENTIMENT, EncoderPreTrainedModel, SequenceClassifier, as_dict
+from qacg_models.layers.batch import checked_context_ids, checked_text_ids, read_batch
+from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
+from qacg_models.layers.encoder import ContextBertEncoder, PlainLayers
+from qacg_models.models.base import (
+    ASPECT_SENTIMENT,
+    EncoderPreTrainedModel,
+    SequenceClassifier,
+    as_dict,
+)
 from qacg_models.models.config import EncoderConfig
-from qacg_models.modules.batch import checked_context_ids, checked_text_ids, read_batch
-from qacg_models.modules.embeddings import POOLERS, BertEmbeddings
-from qacg_models.modules.encoder import ContextBertEncoder, PlainLayers
-from qacg_models.utils.field_checks import MOST, check_size, limit
+from qacg_models.utils.fields import MOST, check_size, limit
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
 

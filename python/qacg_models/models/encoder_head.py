@@ -12,10 +12,15 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutput
 
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
+from qacg_models.layers.batch import (
+    check_ids,
+    check_position_ids,
+    checked_tokens,
+    key_mask,
+)
 from qacg_models.models.base import CardWriting
 from qacg_models.models.config import CheckedConfig, check_dtypes
-from qacg_models.modules.batch import check_ids, check_position_ids, checked_tokens, key_mask
-from qacg_models.utils.field_checks import MOST, check_size
+from qacg_models.utils.fields import MOST, check_size
 
 
 class EncoderHeadConfig(CheckedConfig):

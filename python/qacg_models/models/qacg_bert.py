@@ -13,13 +13,9 @@ from transformers.utils import ModelOutput
 
 from qacg_kernels.attention_layers import NAMINGS
 from qacg_kernels.call.validation import check_choice, checked_quasi_bias
-from qacg_models.models.context_bert import (
-    ContextBertForSequenceClassification,
-    ContextBertModel,
-    GatedContextConfig,
-)
-from qacg_models.modules.attention import QUASI_IMPLEMENTATIONS, QuasiSelfAttention
-from qacg_models.utils.field_checks import check_number
+from qacg_models.layers.attention import QUASI_IMPLEMENTATIONS, QuasiSelfAttention
+from qacg_models.models.context_bert import ContextBertForSequenceClassification, ContextBertModel, GatedContextConfig
+from qacg_models.utils.fields import check_number
 
 
 class QACGBertConfig(GatedContextConfig):

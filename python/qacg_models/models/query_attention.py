@@ -24,12 +24,22 @@ from transformers.utils import ModelOutput
 
 from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_kernels.utils.torch_internals import values_readable
+from qacg_models.layers.batch import check_ids
+from qacg_models.layers.losses import (
+    IGNORED,
+    has_answers,
+    mean_cross_entropy,
+    span_loss,
+)
 from qacg_models.models.base import as_dict
 from qacg_models.models.bert import OUTSIDE_POSITIONS
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
-from qacg_models.modules.batch import check_ids
-from qacg_models.modules.losses import IGNORED, has_answers, mean_cross_entropy, span_loss
-from qacg_models.utils.field_checks import check_integer, check_number, check_probability, check_size
+from qacg_models.utils.fields import (
+    check_integer,
+    check_number,
+    check_probability,
+    check_size,
+)
 
 QUESTION_MEANS = ("tokens", "length")
 HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published

@@ -39,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the model on the rows, writes the page, and prints its path; returns 0."""
-    from qacg_models.inference.predictor import examples_of
-    from qacg_models.inference.trained_model import load_trained
-    from qacg_models.reporting.analysis import write_analysis
-    from qacg_models.utils.outputs import check_writable
+    from qacg_models.sentiment.predictor import examples_of
+    from qacg_models.sentiment.report.analysis import write_analysis
+    from qacg_models.sentiment.trained_model import load_trained
+    from qacg_models.utils.files import check_writable
 
     _check(arguments)
     check_writable("output", arguments.output)
@@ -77,7 +77,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _rows(arguments: argparse.Namespace, trained) -> list:
-    from qacg_models.data import check_contexts, load_file
+    from qacg_models.sentiment.dataset import check_contexts, load_file
 
     options = trained.data_options.overridden(given_data_options(arguments))
     rows: dict[int, list] = {}

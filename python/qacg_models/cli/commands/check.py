@@ -14,8 +14,7 @@ from qacg_models.cli.flags import (
     given_data_options,
     selected_fields,
 )
-from qacg_models.data.options import DataOptions
-from qacg_models.runs.options import TrainingOptions
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
 
 USES_MODELS = True
 HELP = "check labelled data before training: balance, repeated rows, leakage, long texts, doubtful labels"
@@ -42,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks the data, prints the results, and writes the doubtful labels to --output; returns 0."""
-    from qacg_models.checking.data_check import check_data
-    from qacg_models.data import load_data
-    from qacg_models.utils.cells import counted
-    from qacg_models.utils.outputs import check_not_input, check_writable
+    from qacg_models.sentiment.checks import check_data
+    from qacg_models.sentiment.dataset import load_data
+    from qacg_models.utils.files import check_not_input, check_writable
+    from qacg_models.utils.text import counted
 
     if arguments.output is not None:
         check_writable("output", arguments.output)

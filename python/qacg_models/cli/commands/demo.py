@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the demonstration; returns 0, or 1 if a check fails."""
-    from qacg_models.demos.sample_demo import run, training_options
-    from qacg_models.utils.outputs import check_writable
+    from qacg_models.sentiment.demo import run, training_options
+    from qacg_models.utils.files import check_writable
 
     for name, path in (("report", arguments.report), ("output", arguments.output)):
         check_writable(name, path)

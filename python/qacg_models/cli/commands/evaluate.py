@@ -20,9 +20,9 @@ from qacg_models.cli.flags import (
 )
 
 if TYPE_CHECKING:
-    from qacg_models.data import Example
-    from qacg_models.inference.trained_model import TrainedModel
-    from qacg_models.reporting.evaluation import Evaluation
+    from qacg_models.sentiment.example import Example
+    from qacg_models.sentiment.report.evaluation import Evaluation
+    from qacg_models.sentiment.trained_model import TrainedModel
 
 USES_MODELS = True
 HELP = "print metrics of a trained model, and the calibration of its probabilities"
@@ -68,18 +68,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates a model, writes and prints its metrics, and compares them with those of training; returns 0."""
-    from qacg_models.data import describe_examples, evaluation_warnings
-    from qacg_models.data.example import distinct
-    from qacg_models.inference.trained_model import probabilities_of
-    from qacg_models.inference.truncation import describe_truncation
-    from qacg_models.metrics import intervals
-    from qacg_models.reporting.evaluation import Breakdown, Confidence, Evaluation, begin_page, write_page
-    from qacg_models.reporting.tables import (
+    from qacg_models.sentiment.data_warnings import evaluation_warnings
+    from qacg_models.sentiment.dataset import describe_examples
+    from qacg_models.sentiment.example import distinct
+    from qacg_models.sentiment.metrics import intervals
+    from qacg_models.sentiment.prediction_files import describe_truncation
+    from qacg_models.sentiment.report.evaluation import (
+        Breakdown,
+        Confidence,
+        Evaluation,
+        begin_page,
+        write_page,
+    )
+    from qacg_models.sentiment.report.tables import (
         baselines,
         compare_with_stored,
         row_title,
         selection_note,
     )
+    from qacg_models.sentiment.trained_model import probabilities_of
 
     _check(arguments)
     check_machine_flags(arguments)
@@ -131,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Checks --output before the model is loaded; raises InputError."""
-    from qacg_models.utils.outputs import check_not_input, check_writable
+    from qacg_models.utils.files import check_not_input, check_writable
 
     if arguments.output is not None:
         check_writable("output", arguments.output)
@@ -140,9 +147,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _load_model(arguments: argparse.Namespace) -> TrainedModel:
-    from qacg_models.inference.int8 import in_int8
-    from qacg_models.inference.trained_model import load_trained
-    from qacg_models.utils.devices import local_device
+    from qacg_models.sentiment.trained_model import in_int8, load_trained
+    from qacg_models.utils.machine import local_device
 
     device = local_device(arguments.device)
     trained = load_trained(arguments.model, arguments.attention, device=device, threads=arguments.threads)
@@ -153,8 +159,8 @@ def _load_rows(
     arguments: argparse.Namespace, trained: TrainedModel
 ) -> tuple[Sequence[Example], str, tuple[Path, ...], list[str]]:
     """Returns the rows, the name of their split or the names of their files, the files, and notes on skipped rows."""
-    from qacg_models.data import check_contexts, load_data, load_file
-    from qacg_models.utils.outputs import check_not_input
+    from qacg_models.sentiment.dataset import check_contexts, load_data, load_file
+    from qacg_models.utils.files import check_not_input
 
     options = trained.data_options.overridden(given_data_options(arguments))
     paths, split, left_out = tuple(arguments.data), arguments.split, []
@@ -176,7 +182,7 @@ def _intervals_json(bounds: Mapping[str, tuple[float, float]]) -> dict:
 
 
 def _write(output: Path | None, text: str) -> None:
-    from qacg_models.utils.atomic_files import atomic_write
+    from qacg_models.utils.files import atomic_write
 
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -186,9 +192,9 @@ def _write(output: Path | None, text: str) -> None:
 
 def _text(evaluation: Evaluation) -> str:
     """Returns the tables for the terminal; JSON and the page also have scores by aspect and the worst errors."""
-    from qacg_models.reporting.evaluation import DEFINITION
-    from qacg_models.reporting.tables import show, text_table
-    from qacg_models.runs.calibration import VALIDITY
+    from qacg_models.sentiment.calibration import VALIDITY
+    from qacg_models.sentiment.report.evaluation import DEFINITION
+    from qacg_models.sentiment.report.tables import show, text_table
 
     confidence = evaluation.confidence
     return "\n".join(

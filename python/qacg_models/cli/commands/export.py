@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from qacg_models.errors import InputError
 
 if TYPE_CHECKING:
-    from qacg_models.data import Example
-    from qacg_models.export.export import Check
-    from qacg_models.inference.trained_model import TrainedModel
-    from qacg_models.reporting.model_page import Runtime
+    from qacg_models.sentiment.example import Example
+    from qacg_models.sentiment.export import Check
+    from qacg_models.sentiment.report.model_page import Runtime
+    from qacg_models.sentiment.trained_model import TrainedModel
 
 USES_MODELS = True
 PAGE = "page"
@@ -56,9 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exports the model, prints the comparison of the file with the model, and returns 0, or 1 if the check fails."""
-    from qacg_models.export.export import SUFFIX, check_output, check_packages, rows_at_hand, spread
-    from qacg_models.inference.trained_model import load_trained
-    from qacg_models.reporting.model_page import SUFFIX as PAGE_SUFFIX
+    from qacg_models.sentiment.export import (
+        SUFFIX,
+        check_output,
+        check_packages,
+        rows_at_hand,
+        spread,
+    )
+    from qacg_models.sentiment.report.model_page import SUFFIX as PAGE_SUFFIX
+    from qacg_models.sentiment.trained_model import load_trained
 
     to_page = arguments.to == PAGE
     check_output(arguments.output, PAGE_SUFFIX if to_page else SUFFIX, arguments.overwrite)
@@ -81,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence[Example], output: Path) -> Check:
-    from qacg_models.export.export import export
+    from qacg_models.sentiment.export import export
 
     return export(
         trained,
@@ -95,7 +101,7 @@ def _export(arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence
 
 def _runtime(arguments: argparse.Namespace) -> Runtime | None:
     """Returns the runtime for a page; None for the other formats, for which --runtime raises InputError."""
-    from qacg_models.reporting.model_page import RUNTIME_ARCHIVE, read_runtime
+    from qacg_models.sentiment.report.model_page import RUNTIME_ARCHIVE, read_runtime
 
     if arguments.to == PAGE:
         return read_runtime(arguments.runtime or Path(RUNTIME_ARCHIVE))
@@ -108,7 +114,7 @@ def _write_page(
     arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence[Example], runtime: Runtime
 ) -> Check:
     """Exports the model to a temporary file, writes the page if the check passes, and returns the check's result."""
-    from qacg_models.reporting.model_page import page_facts, write_model_page
+    from qacg_models.sentiment.report.model_page import page_facts, write_model_page
 
     facts = page_facts(trained)
     with tempfile.TemporaryDirectory() as folder:

@@ -19,20 +19,20 @@ from qacg_models.cli.flags import (
     print_machine_line,
     resolve_text_flags,
 )
-from qacg_models.data.text_files import STANDARD_INPUT
 from qacg_models.errors import InputError
-from qacg_models.utils.cells import clipped, counted
-from qacg_models.utils.distributed import world_size
-from qacg_models.utils.output_lock import lock_output
+from qacg_models.sentiment.text_files import STANDARD_INPUT
+from qacg_models.utils.files import lock_output
+from qacg_models.utils.machine import world_size
+from qacg_models.utils.text import clipped, counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from qacg_models.data.columns import Columns
-    from qacg_models.data.example import RowProblems
-    from qacg_models.inference.prediction_format import PredictionFormat
-    from qacg_models.inference.predictor import Predictor
-    from qacg_models.reporting.summary import Summary
+    from qacg_models.sentiment.columns import Columns
+    from qacg_models.sentiment.example import RowProblems
+    from qacg_models.sentiment.prediction_files import PredictionFormat
+    from qacg_models.sentiment.predictor import Predictor
+    from qacg_models.sentiment.report.evaluation import Summary
 
     Predict = Callable[..., pd.DataFrame]
 
@@ -90,11 +90,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints the predictions; returns 0."""
-    from qacg_models.data.example import RowProblems, Source
-    from qacg_models.inference.prediction_format import PredictionFormat
-    from qacg_models.inference.predictor import Predictor
-    from qacg_models.inference.truncation import describe_truncation
-    from qacg_models.utils.devices import local_device
+    from qacg_models.sentiment.example import RowProblems, Source
+    from qacg_models.sentiment.prediction_files import PredictionFormat, describe_truncation
+    from qacg_models.sentiment.predictor import Predictor
+    from qacg_models.utils.machine import local_device
 
     _check(arguments)
     _check_output(arguments)
@@ -153,8 +152,8 @@ def _read(arguments: argparse.Namespace, skipped: RowProblems) -> tuple[pd.DataF
     """
     import pandas as pd
 
-    from qacg_models.data.columns import Columns
-    from qacg_models.data.tables import read_texts
+    from qacg_models.sentiment.columns import Columns
+    from qacg_models.sentiment.tables import read_texts
 
     resolve_text_flags(arguments, arguments.model)
     if arguments.input is None:
@@ -171,8 +170,8 @@ def _contexts(
     arguments: argparse.Namespace, predictor: Predictor, lines: pd.Index, frame: pd.DataFrame
 ) -> list[list[str]]:
     """Returns the contexts of each text; raises DataError with the lines of the texts that cannot be predicted."""
-    from qacg_models.data.example import RowProblems, Source
-    from qacg_models.inference.predictor import UnusableRows, contexts_of
+    from qacg_models.sentiment.example import RowProblems, Source
+    from qacg_models.sentiment.predictor import UnusableRows, contexts_of
 
     on_empty = "skip" if arguments.skip_empty else "raise"
     try:
@@ -189,7 +188,7 @@ def _dependencies(arguments: argparse.Namespace, predictor: Predictor, table: pd
     """Returns what the predictions depend on, as JSON types."""
     import hashlib
 
-    from qacg_models.data import file_digest
+    from qacg_models.sentiment.dataset import file_digest
 
     texts = hashlib.sha256()
     for row in table.itertuples(name=None):
@@ -209,8 +208,8 @@ def _write(
     table: pd.DataFrame,
     dependencies: dict[str, Any],
 ) -> None:
-    from qacg_models.inference.partial_file import PartialFile
-    from qacg_models.reporting.summary import summarize
+    from qacg_models.sentiment.prediction_files import PartialFile
+    from qacg_models.sentiment.report.evaluation import summarize
     from qacg_models.utils.progress import progress_bar
 
     count = len(frame)
@@ -239,7 +238,7 @@ def _write(
 
 
 def _write_summary(arguments: argparse.Namespace, summary: Summary) -> None:
-    from qacg_models.reporting.summary import write_summary
+    from qacg_models.sentiment.report.evaluation import write_summary
 
     arguments.summary.parent.mkdir(parents=True, exist_ok=True)
     source = "the texts of --text" if arguments.input is None else arguments.input.name
@@ -251,7 +250,7 @@ def _print(
     arguments: argparse.Namespace, predict: Predict, frame: pd.DataFrame, form: PredictionFormat, table: pd.DataFrame
 ) -> None:
     """Prints the predictions as JSONL."""
-    from qacg_models.inference.predictor import UNCERTAIN
+    from qacg_models.sentiment.predictor import UNCERTAIN
 
     uncertain = total = 0
     for start in range(0, len(frame), WINDOW):
@@ -265,8 +264,8 @@ def _print(
 
 
 def _print_table(arguments: argparse.Namespace, found: pd.DataFrame) -> None:
-    from qacg_models.inference.predictor import UNCERTAIN
-    from qacg_models.reporting.tables import text_table
+    from qacg_models.sentiment.predictor import UNCERTAIN
+    from qacg_models.sentiment.report.tables import text_table
 
     found = found.drop(columns="sentence", errors="ignore")
     shares = [name for name in found if name.startswith("p(")]
@@ -322,7 +321,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _check_output(arguments: argparse.Namespace) -> None:
-    from qacg_models.utils.outputs import check_not_input, check_writable
+    from qacg_models.utils.files import check_not_input, check_writable
 
     if arguments.output is None:
         return
@@ -337,7 +336,7 @@ def _check_output(arguments: argparse.Namespace) -> None:
 
 
 def _form(output: Path | None) -> str:
-    from qacg_models.inference.prediction_format import FORMATS
+    from qacg_models.sentiment.prediction_files import FORMATS
 
     data_format = "jsonl" if output is None else output.suffix.lower().removeprefix(".")
     if data_format not in FORMATS:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from qacg_models.cli.flags import add_text_flags, check_range, resolve_text_flags
 from qacg_models.errors import InputError
-from qacg_models.utils.cells import clipped, counted
+from qacg_models.utils.text import clipped, counted
 
 if TYPE_CHECKING:
-    from qacg_models.data.columns import Columns
-    from qacg_models.inference.predictor import Predictor
-    from qacg_models.suggestion.proposals import Proposal
-    from qacg_models.suggestion.sheet import SheetRow
+    from qacg_models.sentiment.columns import Columns
+    from qacg_models.sentiment.predictor import Predictor
+    from qacg_models.sentiment.suggest import Proposal, SheetRow
 
 SEED = 0  # of the random rows
 MAX_ASPECTS = 10  # with more aspects, the default sheet has too few rows for each
@@ -75,10 +74,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Proposes aspects, or loads the model of --with, and writes the sheet; returns 0."""
-    from qacg_models.data.columns import Columns
-    from qacg_models.data.example import RowProblems
-    from qacg_models.data.tables import read_texts
-    from qacg_models.suggestion.sheet import check_columns, distinct, read_sheet, write_sheet
+    from qacg_models.sentiment.columns import Columns
+    from qacg_models.sentiment.example import RowProblems
+    from qacg_models.sentiment.suggest import (
+        check_columns,
+        distinct,
+        read_sheet,
+        write_sheet,
+    )
+    from qacg_models.sentiment.tables import read_texts
 
     _check(arguments)
     resolve_text_flags(arguments, arguments.model)
@@ -115,8 +119,14 @@ def _new_rows(
     arguments: argparse.Namespace, texts: list[str], labelled: list[SheetRow], asked: Predictor | list[Proposal]
 ) -> list[SheetRow]:
     """Returns the new rows to label, evaluation rows first; training rows have no text of an evaluation row."""
-    from qacg_models.data.sentences import normalized
-    from qacg_models.suggestion.sheet import dev_rows, mixed, most_uncertain, noun_rows, random_rows
+    from qacg_models.sentiment.suggest import (
+        dev_rows,
+        mixed,
+        most_uncertain,
+        noun_rows,
+        random_rows,
+    )
+    from qacg_models.utils.text import normalized
 
     names = [one.name for one in asked] if isinstance(asked, list) else list(asked.trained.task.aspects)
     quarter = arguments.rows // 4
@@ -163,7 +173,7 @@ def _print_next_steps(
 
 
 def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Proposal]:
-    from qacg_models.suggestion.proposals import choose, propose
+    from qacg_models.sentiment.suggest import choose, propose
 
     if arguments.aspects is not None and all("=" in name for name in arguments.aspects):
         return choose(sentences, [], arguments.aspects)
@@ -184,11 +194,11 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
 
 
 def _load(arguments: argparse.Namespace) -> Predictor:
-    from qacg_models.utils.quiet import load_libraries
+    from qacg_models.utils.machine import load_libraries
 
     load_libraries()
-    from qacg_models.inference.predictor import Predictor
-    from qacg_models.utils.devices import local_device
+    from qacg_models.sentiment.predictor import Predictor
+    from qacg_models.utils.machine import local_device
 
     return Predictor.from_pretrained(arguments.model, device=local_device())
 
@@ -211,7 +221,7 @@ def _columns_of(model: Predictor) -> Columns:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from qacg_models.utils.outputs import check_not_input, check_writable
+    from qacg_models.utils.files import check_not_input, check_writable
 
     check_range("rows", arguments.rows, 1, 1_000_000)
     if arguments.model is not None and arguments.aspects is not None:

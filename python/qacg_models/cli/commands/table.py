@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the Markdown tables; returns 0."""
-    from qacg_models.reporting.run_records import markdown, read_rows
+    from qacg_models.sentiment.report.tables import markdown, read_rows
 
     print(markdown(read_rows(arguments.rows), arguments.split))
     return 0

@@ -3,10 +3,15 @@
 import argparse
 from pathlib import Path
 
-from qacg_models.cli.flags import DATA_FLAGS, add_option_flags, add_set_flag, add_table_flags, selected_fields
-from qacg_models.data.options import DataOptions
+from qacg_models.cli.flags import (
+    DATA_FLAGS,
+    add_option_flags,
+    add_set_flag,
+    add_table_flags,
+    selected_fields,
+)
 from qacg_models.errors import InputError
-from qacg_models.runs.options import TrainingOptions, describe_default
+from qacg_models.sentiment.options import DataOptions, TrainingOptions, describe_default
 
 USES_MODELS = True
 HELP = "train on tables of your own (CSV, JSON, JSONL, Excel, Parquet), or on SentiHood, SemEval, MAMS or GermEval"
@@ -63,7 +68,7 @@ def given_options(arguments: argparse.Namespace) -> dict[str, object]:
     Raises:
         InputError: the file cannot be used, an option is unknown, or a value has another type.
     """
-    from qacg_models.runs.record import checked_options, read_run_file
+    from qacg_models.sentiment.record import checked_options, read_run_file
 
     file = {} if arguments.config is None else read_run_file(arguments.config)
     return file | checked_options(dict(arguments.set), "set") | vars(arguments)
@@ -71,19 +76,19 @@ def given_options(arguments: argparse.Namespace) -> dict[str, object]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains one model per seed, prints their metrics, and writes the records of --rows; returns 0."""
-    from qacg_models.data import describe, load_data
-    from qacg_models.reporting.run_records import append_rows
-    from qacg_models.reporting.tables import (
+    from qacg_models.sentiment.dataset import describe, load_data
+    from qacg_models.sentiment.report.tables import (
+        append_rows,
         selection_note,
         show,
         show_seeds,
         stored_results,
         weaker_than_tfidf,
     )
-    from qacg_models.training import summarize, train_seeds
-    from qacg_models.training.run import selection_split
-    from qacg_models.utils.distributed import is_main, main_only
-    from qacg_models.utils.outputs import check_writable
+    from qacg_models.sentiment.training import summarize, train_seeds
+    from qacg_models.sentiment.training.run import selection_split
+    from qacg_models.utils.files import check_writable
+    from qacg_models.utils.machine import is_main, main_only
 
     say = main_only(print)
     given = given_options(arguments)

@@ -11,9 +11,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from qacg_models.models.bert import BertModel
 from qacg_models.models.context_bert import ContextConfig
 from qacg_models.models.base import EncoderPreTrainedModel, as_dict, classifier_dropout
-from qacg_models.modules.batch import checked_context_ids
-from qacg_models.modules.losses import classification_loss
-from qacg_models.modules.attention import IMPLEMENTATIONS
+from qacg_models.layers.batch import checked_context_ids
+from qacg_models.layers.losses import classification_loss
+from qacg_models.layers.attention import IMPLEMENTATIONS
 
 
 class ToyBertConfig(ContextConfig):

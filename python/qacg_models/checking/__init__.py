@@ -1,1 +1,0 @@
-"""Checks of labelled data before training, for `qacg check`."""

@@ -1,1 +1,0 @@
-"""The demo of `qacg demo` and `make run`."""

@@ -1,0 +1,542 @@
+"""Attention layers of the encoders: softmax, fused quasi-attention and its eager form, and that of transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import AttentionInterface
+from transformers.utils import logging
+
+from qacg_kernels import quasi_attention, quasi_attention_varlen
+from qacg_kernels.attention_layers import ContextAttention, accept_other_naming
+from qacg_kernels.backends import cpu
+from qacg_kernels.call.equations import MINUS_LOG_KEYS, bias_of_keys, gate_values
+from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.call.problem import row_dtype
+from qacg_kernels.nn import FusedQuasiAttention, with_lambda
+from qacg_models.layers.batch import Packing
+from qacg_models.layers.context import FirstHeads
+from qacg_models.layers.embeddings import Dropout
+
+# The first is the default: of BERT, CG-BERT and Aspect-BERT, and of QACG-BERT.
+IMPLEMENTATIONS = ("sdpa", "fused", "eager")
+QUASI_IMPLEMENTATIONS = ("fused", "eager")
+# Attention from first tokens only is faster on padded keys if B * max_seqlen is at most this multiple of T.
+_MOST_PADDING = 2
+_ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
+
+
+def softmax_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    *,
+    dropout_p: float,
+    implementation: str,
+    want_map: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Returns A V with A = dropout(softmax(Q K^T / sqrt(D))), and A on request.
+
+    Args:
+        query: (B, H, L, D). The result of a query that sees no key is 0.
+        key: (B, H, S, D).
+        value: (B, H, S, D).
+        mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, S).
+        dropout_p: dropout probability of A, 0 outside training.
+        implementation: "sdpa" (PyTorch's fused operator), "fused" (`quasi_attention` with a gate of 0) or "eager"
+            (plain operations). For sequences as short as sentences, the backward of "fused" is faster on the CPU than
+            that of "sdpa". "sdpa" is faster at inference, and where there is no compiled kernel.
+        want_map: also return A. Plain operations then compute A and the output, whatever the implementation, so that
+            both have the same dropped entries.
+
+    Returns:
+        The output (B, H, L, D), and A after dropout (B, H, L, S) or None.
+    """
+    if implementation == "sdpa" and not want_map:
+        return _sdpa(query, key, value, mask, dropout_p), None
+    if implementation == "fused" and not want_map:
+        # With a gate of 0 any context gives the same result. Detaching avoids adding gradients of 0.
+        context = query.detach(), key.detach()
+        gate = query.new_zeros(query.shape[:3])
+        return quasi_attention(query, key, value, *context, gate, attn_mask=mask, dropout_p=dropout_p), None
+    weights = F.dropout(softmax_map(query, key, mask), dropout_p, training=dropout_p > 0)
+    return weights @ value, weights if want_map else None
+
+
+def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns softmax(Q K^T / sqrt(D)), (B, H, L, S).
+
+    The row of a query that sees no key is 0.
+
+    Args:
+        query: (B, H, L, D).
+        key: (B, H, S, D).
+        mask: None, or boolean and broadcastable to the result, True where attention is allowed.
+    """
+    scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
+    if mask is None:
+        return scores.softmax(-1)
+    # Hidden scores are the lowest finite number, since -inf would give NaN in a row without visible keys.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
+
+
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
+    if mask is None:
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
+    # Not every kernel returns 0 for a row without visible keys: such rows see all keys and are set to 0 afterwards.
+    blind = ~mask.any(-1, keepdim=True)
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask | blind, dropout_p=dropout_p)
+    return out.masked_fill(blind, 0.0)
+
+
+def attend_split(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Packing | Tensor | None,
+    *,
+    dropout_p: float,
+    implementation: str,
+    want_map: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Returns A V, and A on request, for padded heads (B, L, H, D) or packed heads (T, H, D).
+
+    A is dropout(softmax(Q K^T / sqrt(D))) within each sequence. Query, key and value have the same shape. The options
+    are those of `softmax_attention`.
+
+    Returns:
+        The output (B, L, H D) or (T, H D), and A (B, H, L, L), or None without want_map. For a packed batch L is
+        max_seqlen, and A is 0 where the query or the key is beyond the length of the sequence.
+    """
+    options = {"dropout_p": dropout_p, "implementation": implementation, "want_map": want_map}
+    if not isinstance(mask, Packing):
+        out, attention = softmax_attention(*(x.transpose(1, 2) for x in (query, key, value)), mask, **options)
+        return merge_heads(out), attention
+    # For float32 and bfloat16 on the CPU, the compiled kernel for packed batches is two to four times as fast as
+    # padding the batch for scaled_dot_product_attention.
+    fused = implementation == "fused" or (implementation == "sdpa" and _has_kernel(query))
+    if fused and not want_map:
+        # With a gate of 0 any context gives the same result. Detaching avoids adding gradients of 0.
+        context = query.detach(), key.detach()
+        gate = query.new_zeros(query.shape[:2])
+        lengths = {"cu_seqlens": mask.cu_seqlens, "max_seqlen": mask.max_seqlen}
+        return quasi_attention_varlen(query, key, value, *context, gate, **lengths, dropout_p=dropout_p).flatten(
+            -2
+        ), None
+    padded = (mask.pad(x).transpose(1, 2) for x in (query, key, value))
+    out, attention = softmax_attention(*padded, mask.pairs(), **options)
+    return mask.unpad(out.transpose(1, 2)).flatten(-2), attention
+
+
+def _has_kernel(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) and not cpu.missing()
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """Returns x (B, L, H D) as (B, H, L, D), a view."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """Returns x (B, H, L, D) as (B, L, H D)."""
+    return x.transpose(1, 2).flatten(-2)
+
+
+class BertSelfAttention(nn.Module):
+    """softmax(Q K^T / sqrt(D)) V for each head.
+
+    Every call reads the implementation from the configuration, so `set_attn_implementation` takes effect at once.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        head_mask: Tensor | None = None,
+        first_only: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Computes self-attention within each sequence.
+
+        Args:
+            hidden_states: (B, L, hidden), or packed (T, hidden).
+            mask: see the module.
+            output_attentions: also return the attention matrix A.
+            head_mask: (H), a factor for the attention matrix of each head; None: all heads are kept.
+            first_only: return only the first token of each sequence; requires a packed batch.
+
+        Returns:
+            The output in the shape of hidden_states, or (B, hidden) with first_only; A after dropout and head_mask,
+            (B, H, L, L) with L = max_seqlen if packed, or None without output_attentions.
+        """
+        query, key, value = (
+            layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
+            for layer in (self.query, self.key, self.value)
+        )
+        attended, attention = attend_split(
+            query,
+            key,
+            value,
+            mask,
+            dropout_p=self.dropout.p if self.dropout.training else 0.0,
+            implementation=self.config._attn_implementation,
+            want_map=output_attentions,
+        )
+        if first_only:
+            attended = _first(attended, mask)
+        if head_mask is None:
+            return attended, attention
+        # (m A) V = m (A V), which does not require A.
+        head_mask = head_mask.to(attended.dtype).unsqueeze(-1)
+        attended = (attended.unflatten(-1, (self.config.num_attention_heads, -1)) * head_mask).flatten(-2)
+        return attended, attention if attention is None else attention * head_mask.unsqueeze(-1)
+
+
+class ContextMixingSelfAttention(ContextAttention):
+    """Self-attention of CG-BERT, whose queries and keys are mixed with a context (Wu and Ong, 2021).
+
+    The output is A V with A = softmax(Q' K'^T / sqrt(D)). Every token has a context vector c. The gate lq mixes the
+    context query Qc into the query Q:
+
+        Qc = Uq c + uq,  lq = act(Q . vq + Qc . vqc + bq),  Q' = (1 - lq) Q + lq Qc.
+
+    A gate lk mixes the context key Kc into the key K in the same way. act is `config.gate_activation`. Unlike in
+    QACG-BERT, Qc and Kc have no dropout. Layers have the same names as in QACG-BERT; state dicts with the other
+    published names (Wq, Wcq, lambda_Q, ...) load as well.
+    """
+
+    naming = "released"
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.hidden_size = config.hidden_size
+        self.num_heads = config.num_attention_heads
+        self.context_projection = config.context_projection
+        self.add_layers(lambda_bias=config.lambda_bias, lambda_per_head=config.lambda_per_head)
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.register_load_state_dict_pre_hook(accept_other_naming)
+
+    def forward(
+        self,
+        heads: tuple[Tensor, ...],
+        mask: Packing | Tensor | None,
+        *,
+        output_attentions: bool,
+        output_gates: bool,
+        first_only: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """Computes self-attention within each sequence.
+
+        Args:
+            heads: query, key, value, context query and context key, (B, L, H, D) or packed (T, H, D) each.
+            mask: see the module.
+            output_attentions: also return the attention matrix A.
+            output_gates: also return the gates lq and lk.
+            first_only: return only the first token of each sequence; requires a packed batch.
+
+        Returns:
+            The output (B, L, hidden), packed (T, hidden), or (N, hidden) with first_only; A after dropout, (B, H, L, L)
+            with L = max_seqlen if packed; lq and lk, (B, H, L, 1), or (T, H, 1) if packed. A and the gates are None
+            unless requested.
+        """
+        query, key, value, context_query, context_key = heads
+        query_gate = self._gate("query", query, context_query)
+        key_gate = self._gate("key", key, context_key)
+        out, attention = attend_split(
+            torch.lerp(query, context_query, query_gate),
+            torch.lerp(key, context_key, key_gate),
+            value,
+            mask,
+            dropout_p=self.dropout.p if self.dropout.training else 0.0,
+            implementation=self.config._attn_implementation,
+            want_map=output_attentions,
+        )
+        if first_only:
+            out = _first(out, mask)
+        if not output_gates:
+            return out, attention, None, None
+        if not isinstance(mask, Packing):
+            query_gate, key_gate = query_gate.transpose(1, 2), key_gate.transpose(1, 2)
+        return out, attention, query_gate, key_gate
+
+    def attends_from_first(self, mask: Packing | Tensor | None) -> bool:
+        """Returns False: all tokens attend, and the last layer then keeps the first ones."""
+        return False
+
+    def _gate(self, side: str, x: Tensor, context: Tensor) -> Tensor:
+        """Returns act(x . v + context . vc + b) of `side`, (..., H, 1), for x and context (..., H, D)."""
+        return _ACTIVATIONS[self.config.gate_activation](self.gate_logits(side, x, context, x.dim() - 2)).unsqueeze(-1)
+
+
+class QuasiSelfAttention(FusedQuasiAttention):
+    """Self-attention of QACG-BERT: `FusedQuasiAttention` with the sizes and the implementation of a configuration.
+
+    Every call reads the implementation from the configuration, so `model.set_attn_implementation` takes effect at once.
+    """
+
+    def __init__(self, config):
+        super().__init__(
+            config.hidden_size,
+            config.num_attention_heads,
+            dropout=config.attention_probs_dropout_prob,
+            context_projection=config.context_projection,
+            lambda_bias=config.lambda_bias,
+            lambda_per_head=config.lambda_per_head,
+            naming=config.attention_naming,
+            quasi_scale=config.quasi_scale,
+            quasi_bias=config.quasi_bias,
+            beta=config.beta,
+            gamma=config.gamma,
+        )
+        self.config = config
+        self.dropout = Dropout(config.attention_probs_dropout_prob)
+
+    def forward(
+        self,
+        heads: tuple[Tensor, ...] | FirstHeads,
+        mask: Packing | Tensor | None,
+        *,
+        output_attentions: bool,
+        output_gates: bool,
+        first_only: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        """Computes self-attention within each sequence.
+
+        A packed batch is padded for the attention if output_attentions is True or the implementation is "eager".
+
+        Args:
+            heads: query, key, value, context query and context key, (B, L, H, D) or packed (T, H, D) each; or
+                `FirstHeads`, if `attends_from_first` is true and neither maps nor gates are requested.
+            mask: see the module.
+            output_attentions: also return the attention matrices.
+            output_gates: also return the gate lambda.
+            first_only: return only the first token of each sequence; requires a packed batch.
+
+        Returns:
+            A tuple: the output (B, L, hidden) or packed (T, hidden); three maps; lambda (B, H, L, 1), or (T, H, 1) if
+            packed. The maps are A after dropout, the softmax map P and the gated quasi-attention map lambda * G,
+            (B, H, L, L) each, with L = max_seqlen if packed. Maps and lambda are None unless requested.
+        """
+        dropout_p = self.dropout.p if self.dropout.training else 0.0
+        if isinstance(heads, FirstHeads):
+            return self._attend_from_first(heads, mask, dropout_p), None, None, None, None
+        heads = (*heads[:-2], *map(self.dropout, heads[-2:]))
+        packing = mask if isinstance(mask, Packing) else None
+        if packing is not None and self.config._attn_implementation == "fused" and not output_attentions:
+            out, lam = with_lambda(
+                quasi_attention_varlen(
+                    *heads,
+                    self.gate(heads),
+                    cu_seqlens=packing.cu_seqlens,
+                    max_seqlen=packing.max_seqlen,
+                    dropout_p=dropout_p,
+                    quasi_scale=self.quasi_scale,
+                    quasi_bias=self.quasi_bias,
+                    return_lambda=output_gates,
+                )
+            )
+            out = out.flatten(-2)
+            return _first(out, packing) if first_only else out, None, None, None, lam
+        heads = tuple((x if packing is None else packing.pad(x)).transpose(1, 2) for x in heads)
+        pairs = mask if packing is None else packing.pairs()
+        out, maps, lam = self.attend(heads, self.gate(heads), pairs, dropout_p, output_attentions, output_gates)
+        out = out.transpose(1, 2)
+        if packing is not None:
+            out, lam = packing.unpad(out), None if lam is None else packing.unpad(lam.transpose(1, 2))
+        out = out.flatten(-2)
+        return _first(out, packing) if first_only else out, *(maps or (None, None, None)), lam
+
+    def attends_from_first(self, mask: Packing | Tensor | None) -> bool:
+        """Returns whether the first tokens alone attend faster, on padded keys, than all tokens of the packing."""
+        if not isinstance(mask, Packing) or self.config._attn_implementation != "fused":
+            return False
+        return 0 < mask.batch * mask.max_seqlen <= _MOST_PADDING * mask.sequences.shape[0]
+
+    def _attend_from_first(self, heads: FirstHeads, packing: Packing, dropout_p: float) -> Tensor:
+        """Returns the output (N, hidden) of the first token of each sequence, 0 for a sequence without tokens."""
+        query, key, value, context_query, context_key = heads.first
+        context_query, context_keys = self.dropout(context_query), heads.context_key
+        if dropout_p > 0:
+            # context_key gets the dropout mask of the first token in context_keys. Slicing context_keys would have the
+            # same effect, but is slow: the gradient of the slice has the size of context_keys.
+            kept = self.dropout(torch.ones_like(context_keys))
+            context_keys, context_key = context_keys * kept, context_key * kept[:, :1]
+        first = tuple(x.transpose(1, 2) for x in (query, key, value, context_query, context_key))
+        gate = self.gate(first)
+        out = quasi_attention(
+            *(x.transpose(1, 2) for x in (query, heads.key, heads.value, context_query, context_keys)),
+            gate if isinstance(gate, Tensor) else lambda_of_rows(first, gate),
+            key_lengths=packing.lengths(),
+            dropout_p=dropout_p,
+            quasi_scale=self.quasi_scale,
+            quasi_bias=self.quasi_bias,
+        )
+        return out.flatten(1)
+
+    def attend(self, heads, gate, mask, dropout_p, returns_maps, returns_lambda):
+        if self.config._attn_implementation == "fused":
+            return super().attend(heads, gate, mask, dropout_p, returns_maps, returns_lambda)
+        out, maps, lam = eager_quasi_attention(heads, gate, mask, dropout_p, self.quasi_scale, self.quasi_bias)
+        return out, maps if returns_maps else None, lam.unsqueeze(-1) if returns_lambda else None
+
+
+def eager_quasi_attention(
+    heads: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+    gate: GateParameters | Tensor,
+    mask: Tensor | None,
+    dropout_p: float,
+    quasi_scale: float,
+    quasi_bias: float | str = 0.0,
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
+    """Computes quasi-attention from its equations with plain PyTorch operations.
+
+    The equations are 1 to 5, 7 and 8 of `qacg_kernels/MATH.md`. The arguments are those of
+    `FusedQuasiAttention.attend`; the mask is None or boolean, True where attention is allowed.
+
+    Returns:
+        The output (B, H, L, D); three maps, (B, H, L, L) each: A after dropout, the softmax map P and the gated
+        quasi-attention map lambda * G; lambda (B, H, L).
+    """
+    query, key, value, context_query, context_key = heads
+    scale = query.shape[-1] ** -0.5
+    attended = softmax_map(query, key, mask)
+    context_scores = context_query @ context_key.transpose(-1, -2) * scale
+    if quasi_bias == MINUS_LOG_KEYS:
+        bias = bias_of_keys(query, key, mask, key_lengths=None, is_causal=False)
+        context_scores = context_scores + bias.unsqueeze(-1).to(context_scores.dtype)
+    else:
+        context_scores = context_scores + quasi_bias
+    quasi_map = quasi_scale * context_scores.sigmoid()
+    if mask is not None:
+        quasi_map = quasi_map.masked_fill(~mask, 0.0)
+    if isinstance(gate, GateParameters):
+        query_gate = _gate(query, context_query, gate.query, gate.context_query, gate.query_bias)
+        key_gate = _gate(key, context_key, gate.key, gate.context_key, gate.key_bias)
+        gate = 1 - (gate.beta * query_gate + gate.gamma * key_gate)
+    lam = gate
+    gated_map = lam.unsqueeze(-1) * quasi_map
+    combined = F.dropout(attended + gated_map, dropout_p, training=dropout_p > 0)
+    return combined @ value, (combined, attended, gated_map), lam
+
+
+def lambda_of_rows(heads: tuple[Tensor, ...], gate: GateParameters) -> Tensor:
+    """Returns the gate lambda of each query, (B, H, L), in the dtype of the queries.
+
+    As in the kernels, the computation is in float32, or in float64 for float64 inputs.
+
+    Args:
+        heads: query, key, value, context query and context key at the same positions, (B, H, L, D) each.
+        gate: the parameters of lambda.
+    """
+    query, key, context_query, context_key = (x.to(row_dtype(x)) for x in (*heads[:2], *heads[3:]))
+    query_gate = gate_values(query, context_query, gate.query, gate.context_query, gate.query_bias)
+    key_gate = gate_values(key, context_key, gate.key, gate.context_key, gate.key_bias)
+    return (1 - (gate.beta * query_gate + gate.gamma * key_gate)).to(heads[0].dtype)
+
+
+def _first(x: Tensor, mask: Packing | Tensor | None) -> Tensor:
+    assert isinstance(mask, Packing), "first_only requires a packed batch"
+    return mask.first(x)
+
+
+def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns sigmoid(x . vector + context . context_vector + bias), (B, H, L), by matrix products.
+
+    Both vectors are (D) or (H, D). `equations.gate_values` has element-wise products and sums instead, which would
+    change the graph of exported models.
+    """
+    logit = _dot(x, vector) + _dot(context, context_vector)
+    if bias is not None:
+        logit = logit + bias.view(-1, 1)
+    return logit.sigmoid()
+
+
+def _dot(x: Tensor, vector: Tensor) -> Tensor:
+    columns = vector.unsqueeze(-1)  # (D, 1), or (H, D, 1), which broadcasts over the heads of x
+    return (x @ columns).squeeze(-1)
+
+
+NAME = "qacg_fused"
+
+
+def register_attention() -> None:
+    """Registers the attention implementation and its mask with transformers."""
+    AttentionInterface.register(NAME, fused_attention_forward)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def fused_attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Computes softmax attention by `quasi_attention`, for transformers' `AttentionInterface`.
+
+    Quasi-attention with a gate of 0 is softmax attention. Query is (B, H, L, D), key and value are (B, H / G, S, D) for
+    G query heads per key head. The mask is boolean (True: attend) or additive. The arguments have the meaning of
+    transformers' "sdpa"; other arguments are ignored, except those that would change the result.
+
+    Returns:
+        The output (B, L, H, D), and None for the attention matrix.
+
+    Raises:
+        ValueError: position_bias, softcap or s_aux is given, or the mask requires gradients.
+
+    Example:
+        >>> import torch
+        >>> query, key, value = torch.randn(3, 2, 4, 5, 8)
+        >>> out, _ = fused_attention_forward(torch.nn.Module(), query, key, value, None, is_causal=False)
+        >>> expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        >>> torch.allclose(out.transpose(1, 2), expected, atol=1e-5)
+        True
+    """
+    for name in ("position_bias", "softcap", "s_aux"):
+        if kwargs.get(name) is not None:
+            raise ValueError(
+                f"{name}: expected None with attn_implementation={NAME!r}, got a value. "
+                "Use attn_implementation='eager'."
+            )
+    if attention_mask is not None and attention_mask.requires_grad:
+        raise ValueError(
+            f"attention_mask: expected a mask without gradient with attn_implementation={NAME!r}, got one that "
+            "requires grad, such as a learned position bias. Call model.set_attn_implementation('sdpa') or 'eager'."
+        )
+    if kwargs.get("output_attentions"):
+        logging.get_logger(f"transformers.{NAME}").warning_once(
+            f"`{NAME}` attention does not support `output_attentions=True`, so no attention maps are returned. Call "
+            "model.set_attn_implementation('eager') if you need them."
+        )
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    causal = bool(causal) and attention_mask is None and query.shape[2] > 1
+    if causal:
+        key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
+    # With a gate of 0 any context gives the same result. Detaching avoids adding gradients of 0.
+    gate = query.new_zeros(query.shape[:3])
+    context = query.detach(), key.detach()
+    options = {"attn_mask": attention_mask, "dropout_p": dropout, "is_causal": causal, "scale": scaling}
+    out = quasi_attention(query, key, value, *context, gate, **options)
+    return out.transpose(1, 2).contiguous(), None

@@ -1,0 +1,574 @@
+"""Batches of an encoder: padded or packed inputs, masks, and the rows of a packed batch."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from qacg_kernels.utils.torch_internals import values_readable
+
+
+class Packing(NamedTuple):
+    """The positions of the sequences in a packed batch.
+
+    Attributes:
+        cu_seqlens: (B + 1,) int32 offsets, from 0 to T, never decreasing; sequence b has the tokens from
+            cu_seqlens[b] to cu_seqlens[b + 1] - 1.
+        max_seqlen: at least the length of the longest sequence.
+        sequences: (T,) int64, the index of the sequence of each token.
+        places: (T,) int64, the position of each token in its sequence.
+
+    Example:
+        >>> packing = packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5))
+        >>> packing.max_seqlen, packing.places.tolist()
+        (3, [0, 1, 0, 1, 2])
+        >>> packing.pad(torch.arange(5)).tolist()
+        [[0, 1, 0], [2, 3, 4]]
+    """
+
+    cu_seqlens: Tensor
+    max_seqlen: int
+    sequences: Tensor
+    places: Tensor
+
+    @classmethod
+    def of(cls, cu_seqlens: Tensor, max_seqlen: int, total: int) -> "Packing":
+        """Returns the packing without checking the arguments; `packing_of` checks them.
+
+        Args:
+            cu_seqlens: (B + 1,) int32 or int64 offsets.
+            max_seqlen: at least the length of the longest sequence.
+            total: T, the number of tokens.
+        """
+        tokens = torch.arange(total, device=cu_seqlens.device)
+        # The first offset above the index of a token is the end of its sequence; empty sequences are skipped.
+        sequences = torch.searchsorted(cu_seqlens[1:].long(), tokens, right=True)
+        places = tokens - cu_seqlens.long().index_select(0, sequences)
+        return cls(cu_seqlens.int(), max_seqlen, sequences, places)
+
+    @property
+    def batch(self) -> int:
+        """B, the number of sequences."""
+        return self.cu_seqlens.shape[0] - 1
+
+    def lengths(self) -> Tensor:
+        """Returns the number of tokens of each sequence, (B,) int32."""
+        return self.cu_seqlens.diff()
+
+    def per_token(self, per_sequence: Tensor) -> Tensor:
+        """Expands (B, ...) to (T, ...): each token gets the row of its sequence."""
+        return per_sequence.index_select(0, self.sequences)
+
+    def first(self, x: Tensor) -> Tensor:
+        """Returns the first token of each sequence, (B, ...), from x (T, ...).
+
+        The result is 0 for a sequence without tokens.
+        """
+        if x.shape[0] == 0:
+            return x.new_zeros((self.batch, *x.shape[1:]))
+        starts = self.cu_seqlens[:-1].long().clamp(max=x.shape[0] - 1)
+        return self.cleared(x.index_select(0, starts))
+
+    def cleared(self, x: Tensor) -> Tensor:
+        """Returns x (B, ...) with 0 for each sequence that has no tokens."""
+        return x.masked_fill((self.lengths() == 0).view(-1, *[1] * (x.dim() - 1)), 0.0)
+
+    def total(self, x: Tensor) -> Tensor:
+        """Returns the sum over each sequence, (B, ...), from x (T, ...).
+
+        The result is 0 for a sequence without tokens.
+        """
+        return x.new_zeros((self.batch, *x.shape[1:])).index_add(0, self.sequences, x)
+
+    def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
+        """Pads x (T, ...) to (B, max_seqlen, ...), with the value `fill` where there is no token."""
+        padded = x.new_full((self.batch * self.max_seqlen, *x.shape[1:]), fill)
+        return padded.index_copy(0, self._indices(), x).unflatten(0, (self.batch, self.max_seqlen))
+
+    def unpad(self, padded: Tensor) -> Tensor:
+        """Packs (B, max_seqlen, ...) to (T, ...), the inverse of `pad`."""
+        return padded.flatten(0, 1).index_select(0, self._indices())
+
+    def pairs(self) -> Tensor:
+        """Returns booleans, True where both the query and the key are tokens.
+
+        Their shape is (B, 1, max_seqlen, max_seqlen).
+        """
+        there = torch.arange(self.max_seqlen, device=self.cu_seqlens.device) < self.lengths().unsqueeze(1)
+        return (there.unsqueeze(2) & there.unsqueeze(1)).unsqueeze(1)
+
+    def repeated(self, sequences: Tensor) -> tuple["Packing", Tensor]:
+        """Returns the packing of selected sequences; synchronises with a GPU.
+
+        Args:
+            sequences: (N) int64, indices of sequences; an index may occur several times.
+
+        Returns:
+            The new packing, and for each of its tokens the index of the same token in `self`.
+        """
+        cu_seqlens = torch.nn.functional.pad(self.lengths().index_select(0, sequences).cumsum(0), (1, 0))
+        packing = Packing.of(cu_seqlens, self.max_seqlen, int(cu_seqlens[-1]))
+        starts = self.cu_seqlens[:-1].long().index_select(0, sequences)
+        return packing, packing.per_token(starts) + packing.places
+
+    def _indices(self) -> Tensor:
+        """Returns the index of each token in the flattened padded batch, (T,) int64."""
+        return self.sequences * self.max_seqlen + self.places
+
+
+def per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
+    """Expands one value per sequence to its tokens.
+
+    Args:
+        per_sequence: (B, ...).
+        like: a tensor that has the dtype of the result. Under autocast, per_sequence may have another dtype.
+        layout: the packing; any other value for a padded batch.
+
+    Returns:
+        Packed (T, ...); for a padded batch (B, 1, ...), which broadcasts over the tokens.
+
+    Example:
+        >>> packing = packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5))
+        >>> per_token(torch.tensor([7, 8]), torch.zeros(5), packing).tolist()
+        [7.0, 7.0, 8.0, 8.0, 8.0]
+    """
+    per_sequence = per_sequence.to(like.dtype)
+    return layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
+
+
+def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Packing:
+    """Returns the packing with the given offsets, after checking them.
+
+    Args:
+        cu_seqlens: (B + 1,) int32 or int64, B at least 1.
+        max_seqlen: at least the length of the longest sequence; None: read from cu_seqlens, which works on
+            the CPU and outside torch.compile only.
+        tokens: (T, ...), any packed tensor.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; the message names it. Offsets are not checked on a GPU or under
+            torch.compile.
+
+    Example:
+        >>> packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5)).lengths().tolist()
+        [2, 3]
+    """
+    if not isinstance(cu_seqlens, Tensor):
+        raise TypeError(f"cu_seqlens: expected an integer tensor, got {type(cu_seqlens).__name__}")
+    if cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"cu_seqlens: expected dtype torch.int32 or torch.int64, got dtype {cu_seqlens.dtype}")
+    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
+        raise ValueError(
+            f"cu_seqlens: expected shape (B + 1,) with 0 and the end of each sequence, "
+            f"got shape {tuple(cu_seqlens.shape)}"
+        )
+    if cu_seqlens.device != tokens.device:
+        raise ValueError(
+            f"cu_seqlens: expected device {tokens.device}, that of the tokens, got device {cu_seqlens.device}"
+        )
+    if max_seqlen is not None and (isinstance(max_seqlen, bool) or not isinstance(max_seqlen, int | torch.SymInt)):
+        raise TypeError(f"max_seqlen: expected an integer, got {type(max_seqlen).__name__}")
+    total = tokens.shape[0]
+    if values_readable(cu_seqlens):
+        lengths = cu_seqlens.diff()
+        if int(cu_seqlens[0]) != 0 or int(cu_seqlens[-1]) != total or int(lengths.min()) < 0:
+            raise ValueError(
+                f"cu_seqlens: expected offsets from 0 to T = {total} that never decrease, got offsets from "
+                f"{int(cu_seqlens[0])} to {int(cu_seqlens[-1])} with a smallest difference of {int(lengths.min())}"
+            )
+        longest = int(lengths.max())
+        if max_seqlen is None:
+            max_seqlen = longest
+        elif max_seqlen < longest:
+            raise ValueError(f"max_seqlen: expected at least {longest}, the longest sequence, got {max_seqlen}")
+    elif max_seqlen is None:
+        raise ValueError(
+            "max_seqlen: expected the length of the longest sequence, got None. Pass max_seqlen: it is read from "
+            "cu_seqlens only on the CPU and outside torch.compile."
+        )
+    return Packing.of(cu_seqlens, max_seqlen, total)
+
+
+def pack_visible(visible: Tensor) -> tuple[Packing, Tensor]:
+    """Returns the packing of a padded batch without its padding.
+
+    Args:
+        visible: (B, L) booleans, True for tokens. Reading it synchronises with a GPU.
+
+    Returns:
+        The packing, and (T,) int64, the index b L + l of each token in the padded batch.
+
+    Example:
+        >>> packing, indices = pack_visible(torch.tensor([[True, False], [True, True]]))
+        >>> packing.cu_seqlens.tolist(), indices.tolist()
+        ([0, 1, 3], [0, 2, 3])
+    """
+    lengths = visible.sum(1)
+    indices = visible.flatten().nonzero().squeeze(1)
+    cu_seqlens = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    return Packing.of(cu_seqlens, int(lengths.max()), indices.shape[0]), indices
+
+
+_INTEGERS = (torch.int64, torch.int32)
+
+
+@dataclass(frozen=True)
+class EncoderBatch:
+    """The tokens of a batch in the form that the encoder processes.
+
+    (*) stands for (B, L) in a padded batch, and for (T) in a packed batch.
+
+    Attributes:
+        size: B, the number of the caller's sequences.
+        input_ids: (*), or None with inputs_embeds.
+        inputs_embeds: (*, hidden), or None with input_ids.
+        token_type_ids: (*); None: all 0.
+        position_ids: (*), or (1, L) if padded; None, in a padded batch only: 0 to L - 1 in each sequence.
+        layout: the packing of a packed batch; for a padded batch (B, L) booleans, True for tokens, or None if every
+            position is a token.
+        padded_shape: (B, L) of the caller's batch if it was padded and has been packed; else None.
+        token_indices: (T - filler,) int64, the index of each token in the flattened batch of the caller: b L + l for
+            position l of sequence b. None if padded_shape is None.
+        filler: number of filler tokens, which round T up. They follow the caller's tokens, in sequences of their own.
+            The model does not return their values.
+    """
+
+    size: int
+    input_ids: Tensor | None
+    inputs_embeds: Tensor | None
+    token_type_ids: Tensor | None
+    position_ids: Tensor | None
+    layout: Packing | Tensor | None
+    padded_shape: tuple[int, int] | None = None
+    token_indices: Tensor | None = None
+    filler: int = 0
+
+    @property
+    def mask(self) -> Packing | Tensor | None:
+        """The layout in the form that layers accept: a packing, booleans (B, 1, 1, L), or None."""
+        return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
+
+    def for_contexts(self, text_ids: Tensor, may_round: bool) -> tuple["EncoderBatch", Tensor]:
+        """Returns the batch of N sequences, which are the texts of this batch with different contexts.
+
+        The new batch has the size and the layout of the sequences. Callers must not read its fields input_ids,
+        inputs_embeds, token_type_ids and position_ids, which are None or those of the texts.
+
+        Args:
+            text_ids: (N) int64, the index of each sequence's text in this batch.
+            may_round: add filler tokens to a packed batch if `rounding_pays` returns True.
+
+        Returns:
+            The new batch; and the indices that select its rows from the rows of this batch: (N) sequences of a padded
+            batch, or (T) tokens of a packed one.
+        """
+        if not isinstance(self.layout, Packing):
+            layout = None if self.layout is None else self.layout.index_select(0, text_ids)
+            return replace(self, size=text_ids.shape[0], layout=layout), text_ids
+        packing, rows = self.layout.repeated(text_ids)
+        sequences = EncoderBatch(text_ids.shape[0], None, None, None, None, packing)
+        if self.padded_shape is not None:
+            length = self.padded_shape[1]
+            indices = packing.sequences * length + self.token_indices.index_select(0, rows) % length
+            sequences = replace(sequences, padded_shape=(text_ids.shape[0], length), token_indices=indices)
+        if may_round and rounding_pays(text_ids.device):
+            sequences = sequences.rounded()
+        # Filler repeats the first token.
+        return sequences, pad(rows, (0, sequences.filler)) if sequences.filler else rows
+
+    def rounded(self) -> "EncoderBatch":
+        """Returns the packed batch with filler tokens, so that T has few different values.
+
+        For T between 2^k and 2^(k + 1), T is rounded up to a multiple of 2^(k - 4). A batch whose T is such a multiple,
+        or less than 32, is returned unchanged.
+        """
+        packing, tokens = self.layout, self.layout.sequences.shape[0]
+        filler = -tokens % (1 << max(0, tokens.bit_length() - 5))
+        if not filler:
+            return self
+        ends = [*range(tokens + packing.max_seqlen, tokens + filler, packing.max_seqlen), tokens + filler]
+        cu_seqlens = torch.cat([packing.cu_seqlens, packing.cu_seqlens.new_tensor(ends)])
+
+        def extended(x: Tensor | None) -> Tensor | None:
+            return None if x is None else pad(x, (*(0, 0) * (x.dim() - 1), 0, filler))
+
+        return replace(
+            self,
+            input_ids=extended(self.input_ids),
+            inputs_embeds=extended(self.inputs_embeds),
+            token_type_ids=extended(self.token_type_ids),
+            position_ids=extended(self.position_ids),
+            layout=Packing.of(cu_seqlens, packing.max_seqlen, tokens + filler),
+            filler=filler,
+        )
+
+    def with_filler(self, x: Tensor) -> Tensor:
+        """Returns x (B), one value per sequence of the caller, then a 0 per filler sequence."""
+        return pad(x, (0, self.layout.batch - self.size)) if self.filler else x
+
+    def without_filler(self, x: Tensor) -> Tensor:
+        """Returns the first B rows of x, which are the values of the caller's sequences."""
+        return x[: self.size] if self.filler else x
+
+    def only_first_needed(self, config, output_hidden_states: bool) -> bool:
+        """Returns whether the last layer may compute only first tokens after its attention.
+
+        The result is True if the batch is packed, the pooler is "cls", which reads only the first token of each
+        sequence, and hidden states are not returned.
+        """
+        return isinstance(self.layout, Packing) and config.pooler == "cls" and not output_hidden_states
+
+    def pooled_from(self, hidden_states: Tensor, first_only: bool) -> tuple[Tensor, Packing | Tensor | None]:
+        """Returns the inputs of the pooler; hidden states (B, hidden) with first_only become a padded batch."""
+        if first_only:
+            return self.layout.cleared(hidden_states).unsqueeze(1), None
+        return hidden_states, self.layout
+
+    def restored(self, x: Tensor) -> Tensor:
+        """Returns per-token values in the form of the caller's batch, (B, L, ...) or (T, ...).
+
+        The values are 0 at padding that was removed.
+        """
+        x = x[: x.shape[0] - self.filler] if self.filler else x
+        if self.padded_shape is None:
+            return x
+        batch, length = self.padded_shape
+        padded = x.new_zeros((batch * length, *x.shape[1:]))
+        return padded.index_copy(0, self.token_indices, x).unflatten(0, (batch, length))
+
+    def restored_gates(self, x: Tensor) -> Tensor:
+        """Returns gates, (B, H, L, 1) or packed (T, H, 1), in the form of the caller's batch: (B, H, L) or (T, H)."""
+        x = self.restored(x.squeeze(-1)) if isinstance(self.layout, Packing) else x.squeeze(-1)
+        return x if self.padded_shape is None else x.transpose(1, 2)
+
+
+def rounding_pays(device: torch.device) -> bool:
+    """Returns whether adding filler tokens to a packed batch saves time.
+
+    The result is True for bfloat16 autocast on the CPU, outside torch.compile. There, oneDNN compiles a kernel for each
+    new shape, which takes longer than a product of a thousand rows. Filler tokens limit the number of shapes.
+    """
+    return (
+        device.type == "cpu"
+        and torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and not torch.compiler.is_compiling()
+    )
+
+
+def read_batch(
+    config,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    token_type_ids: Tensor | None,
+    position_ids: Tensor | None,
+    inputs_embeds: Tensor | None,
+    cu_seqlens: Tensor | None,
+    max_seqlen: int | None,
+    *,
+    leave_out_padding: bool,
+    may_round: bool,
+) -> EncoderBatch:
+    """Checks the arguments of an encoder's `forward`, and returns them as a batch.
+
+    Args:
+        config: configuration of the encoder.
+        input_ids: this and the next arguments are those of `BertModel.forward`.
+        attention_mask: None for a packed batch.
+        token_type_ids: None: all 0.
+        position_ids: None: 0, 1, 2, ... in each sequence.
+        inputs_embeds: None with input_ids.
+        cu_seqlens: None for a padded batch.
+        max_seqlen: None for a padded batch.
+        leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
+            torch.compile, where it would break the graph, the batch stays padded.
+        may_round: add filler tokens to a packed batch if `rounding_pays` returns True.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; the message names it.
+    """
+    packed = cu_seqlens is not None
+    if packed and attention_mask is not None:
+        raise ValueError(
+            "attention_mask: expected None with cu_seqlens, got a tensor. Packed sequences have no padding."
+        )
+    if max_seqlen is not None and not packed:
+        raise ValueError(
+            f"max_seqlen: expected None without cu_seqlens, got {max_seqlen!r}. Omit max_seqlen for a padded batch."
+        )
+    name, tokens = checked_tokens(input_ids, inputs_embeds, config.vocab_size, config.hidden_size, packed=packed)
+    shape = tuple(tokens.shape[: 1 if packed else 2])
+    if token_type_ids is not None:
+        check_ids("token_type_ids", token_type_ids, shape, config.type_vocab_size, "type_vocab_size")
+        _check_segments(config, token_type_ids)
+    if position_ids is not None:
+        check_position_ids(position_ids, shape, config.max_position_embeddings)
+    if packed:
+        packing = packing_of(cu_seqlens, max_seqlen, tokens)
+        if position_ids is None:
+            if packing.max_seqlen > config.max_position_embeddings:
+                raise ValueError(
+                    f"max_seqlen: expected at most max_position_embeddings = {config.max_position_embeddings}, "
+                    f"got {packing.max_seqlen}. Shorten the sequences, or pass a smaller max_seqlen."
+                )
+            position_ids = packing.places
+        batch = EncoderBatch(packing.batch, input_ids, inputs_embeds, token_type_ids, position_ids, packing)
+        return batch.rounded() if may_round and rounding_pays(tokens.device) else batch
+    if position_ids is None and shape[1] > config.max_position_embeddings:
+        raise ValueError(
+            f"{name}: expected at most max_position_embeddings = {config.max_position_embeddings} tokens, "
+            f"got sequences of {shape[1]}. Shorten the sequences."
+        )
+    visible = key_mask(attention_mask, shape)
+    if not (leave_out_padding and visible is not None and values_readable(visible)):
+        return EncoderBatch(shape[0], input_ids, inputs_embeds, token_type_ids, position_ids, visible)
+
+    packing, indices = pack_visible(visible)
+    places = indices % shape[1]
+    if position_ids is not None:
+        places = position_ids.expand(shape).flatten()[indices]
+
+    def chosen(x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.flatten(0, 1).index_select(0, indices)
+
+    batch = EncoderBatch(
+        shape[0], chosen(input_ids), chosen(inputs_embeds), chosen(token_type_ids), places, packing, shape, indices
+    )
+    return batch.rounded() if may_round and rounding_pays(indices.device) else batch
+
+
+def checked_tokens(
+    input_ids: object, inputs_embeds: object, words: int, width: int, field: str = "hidden_size", packed: bool = False
+) -> tuple[str, Tensor]:
+    """Returns the name of the argument with the tokens, and its value.
+
+    `words` is the size of the vocabulary, `width` that of an embedding, and `field` the name of the width.
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError(
+            f"input_ids, inputs_embeds: expected exactly one, got {'neither' if input_ids is None else 'both'}"
+        )
+    if inputs_embeds is None:
+        name, tokens = "input_ids", input_ids
+        check_ids(name, tokens, None, words, "vocab_size", packed)
+    else:
+        name, tokens = "inputs_embeds", inputs_embeds
+        _check_embeds(tokens, width, field, packed)
+    if not packed and tokens.shape[1] < 1:
+        raise ValueError(f"{name}: expected at least one token per sequence, got shape {tuple(tokens.shape)}")
+    return name, tokens
+
+
+def check_ids(
+    name: str, ids: object, shape: tuple[int, ...] | None, limit: int, field: str, packed: bool = False
+) -> None:
+    """Raises TypeError or ValueError unless `ids` is an int64 or int32 tensor of values in [0, limit).
+
+    Its shape is `shape`; None: any shape (B, L), or (T) if packed. Messages have the name of the argument, and `field`,
+    the name of the limit.
+    """
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(ids).__name__}")
+    if ids.dtype not in _INTEGERS:
+        raise TypeError(f"{name}: expected dtype torch.int64 or torch.int32, got dtype {ids.dtype}")
+    if shape is None and ids.dim() != (1 if packed else 2):
+        expected = "one dimension (T) with cu_seqlens" if packed else "two dimensions (B, L)"
+        raise ValueError(f"{name}: expected {expected}, got shape {tuple(ids.shape)}")
+    if shape is not None and tuple(ids.shape) != shape:
+        raise ValueError(f"{name}: expected shape {shape}, got shape {tuple(ids.shape)}")
+    if values_readable(ids) and ids.numel():
+        low, high = (int(x) for x in ids.aminmax())
+        if low < 0 or high >= limit:
+            raise ValueError(f"{name}: expected 0 to {limit - 1} ({field} is {limit}), got values from {low} to {high}")
+
+
+def check_position_ids(position_ids: object, shape: tuple[int, ...], limit: int) -> None:
+    """Raises TypeError or ValueError unless `position_ids` are valid for a batch (B, L) or packed (T).
+
+    Valid are ids below max_position_embeddings = `limit` in the shape of the batch or, if padded, (1, L).
+    """
+    one_for_all = len(shape) == 2 and isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
+    check_ids("position_ids", position_ids, (1, *shape[1:]) if one_for_all else shape, limit, "max_position_embeddings")
+
+
+def _check_embeds(embeds: object, width: int, field: str, packed: bool) -> None:
+    """Raises TypeError or ValueError unless `embeds` is a floating-point tensor (B, L, width), or (T, width) if packed.
+
+    `field` is the configuration field that sets the width, for the message.
+    """
+    if not isinstance(embeds, Tensor):
+        raise TypeError(f"inputs_embeds: expected a torch.Tensor, got {type(embeds).__name__}")
+    if not embeds.is_floating_point():
+        raise TypeError(f"inputs_embeds: expected a floating-point dtype, got dtype {embeds.dtype}")
+    if embeds.dim() != (2 if packed else 3) or embeds.shape[-1] != width:
+        expected = f"({'T' if packed else 'B, L'}, {field} = {width})"
+        raise ValueError(f"inputs_embeds: expected shape {expected}, got shape {tuple(embeds.shape)}")
+
+
+def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:
+    """Returns `head_mask`, (H) or (layers, H), as (layers, H); raises TypeError or ValueError for another value."""
+    if not isinstance(head_mask, Tensor):
+        raise TypeError(f"head_mask: expected a torch.Tensor or None, got {type(head_mask).__name__}")
+    if tuple(head_mask.shape) not in ((heads,), (layers, heads)):
+        raise ValueError(
+            f"head_mask: expected shape ({heads},) or ({layers}, {heads}), got shape {tuple(head_mask.shape)}"
+        )
+    return head_mask.expand(layers, heads)
+
+
+def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tensor:
+    """Returns `context_ids`, (B) or (B, 1), as (B); raises TypeError or ValueError if they are None or invalid."""
+    if context_ids is None:
+        raise ValueError(
+            f"context_ids: expected one id per sequence, 0 to {config.num_contexts - 1}, got None. "
+            "config.context_id(name) returns the id of a context."
+        )
+    rows = (batch, 1) if isinstance(context_ids, Tensor) and context_ids.dim() == 2 else (batch,)
+    check_ids("context_ids", context_ids, rows, config.num_contexts, "num_contexts")
+    return context_ids.reshape(-1)
+
+
+def checked_text_ids(text_ids: object, texts: int) -> Tensor:
+    """Returns `text_ids`, (N) indices from 0 to texts - 1, as int64; raises TypeError or ValueError for others."""
+    sequences = (text_ids.numel(),) if isinstance(text_ids, Tensor) else None
+    check_ids("text_ids", text_ids, sequences, texts, "the number of texts")
+    return text_ids.long()
+
+
+def _check_segments(config, token_type_ids: Tensor) -> None:
+    """Raises ValueError if `config.context_standalone` is True and a token type is not 0.
+
+    A model with context_standalone is trained without second segments, so the embeddings of other token types are
+    untrained.
+    """
+    if not getattr(config, "context_standalone", False):
+        return
+    if values_readable(token_type_ids) and bool(token_type_ids.any()):
+        raise ValueError(
+            "token_type_ids: expected 0 for all tokens, since config.context_standalone is True, got a second segment. "
+            "Call tokenizer(sentence), without the context. Pass the context as "
+            "context_ids=torch.tensor([model.config.context_id(name)])."
+        )
+
+
+def key_mask(attention_mask: object, shape: tuple[int, ...]) -> Tensor | None:
+    """Returns the attention mask (B, L) as booleans, True for tokens; None without padding.
+
+    On a GPU or under torch.compile the values are not read, so the result is booleans even if there is no padding. A
+    mask of another type or shape, or with values other than 0 and 1, raises TypeError or ValueError.
+    """
+    if attention_mask is None:
+        return None
+    if not isinstance(attention_mask, Tensor):
+        raise TypeError(f"attention_mask: expected a torch.Tensor or None, got {type(attention_mask).__name__}")
+    if tuple(attention_mask.shape) != shape:
+        raise ValueError(f"attention_mask: expected shape (B, L) = {shape}, got shape {tuple(attention_mask.shape)}")
+    visible = attention_mask != 0
+    if values_readable(attention_mask):
+        if bool((visible & (attention_mask != 1)).any()):
+            raise ValueError("attention_mask: expected 1 for tokens and 0 for padding, got values other than 0 and 1")
+        if bool(visible.all()):
+            return None
+    return visible

@@ -1,0 +1,640 @@
+"""The layers of BertSum (Liu, 2019): multi-head attention with a key-value cache, and the inter-sentence transformer.
+
+Parameters have the names of its checkpoints. The attention matrix of the last head can be multiplied by a given matrix,
+the predefined graph.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.utils import ModelOutput
+
+from qacg_kernels.attention_layers import check_input_dtype
+from qacg_kernels.call.validation import broadcasts, check_choice, check_flag, dense_tensor
+from qacg_kernels.utils.torch_internals import values_readable
+from qacg_models.layers.attention import softmax_attention, softmax_map
+from qacg_models.utils.fields import check_dropout, check_integer
+
+IMPLEMENTATIONS = ("sdpa", "eager")
+BLIND_QUERIES = ("zeros", "average")
+# Added to the divisor of each attention row in the head with a graph, since a row sum may be 0. The published value.
+GRAPH_EPSILON = 1e-9
+LAYER_NORM_EPS = 1e-6
+CACHE_OF = {"self": ("self_keys", "self_values"), "context": ("memory_keys", "memory_values")}
+
+
+def empty_layer_cache() -> dict[str, Tensor | None]:
+    """Returns an empty key-value cache for one `MultiHeadedAttention` layer.
+
+    Example:
+        >>> sorted(empty_layer_cache())
+        ['memory_keys', 'memory_values', 'self_keys', 'self_values']
+    """
+    return {name: None for names in CACHE_OF.values() for name in names}
+
+
+class MultiHeadedAttention(nn.Module):
+    """Multi-head attention with the interface and the parameter names of BertSum (Liu, 2019).
+
+    Args:
+        head_count: number of heads, H.
+        model_dim: width of keys, values and queries, a multiple of `head_count`.
+        dropout: probability that an attention entry is dropped in training.
+        use_final_linear: True: merge the heads and project them; False: return the heads.
+        blind_queries: result of a query that sees no key: "zeros", or as published the "average" of all values.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: `model_dim` is not a multiple of `head_count`, one of the two is not positive, `dropout` is not in
+            [0, 1], or `blind_queries` is unknown.
+
+    Example:
+        >>> attention = MultiHeadedAttention(head_count=2, model_dim=8).eval()
+        >>> x = torch.zeros(1, 5, 8)
+        >>> attention(x, x, x).shape
+        torch.Size([1, 5, 8])
+    """
+
+    def __init__(
+        self,
+        head_count: int,
+        model_dim: int,
+        dropout: float = 0.1,
+        use_final_linear: bool = True,
+        *,
+        blind_queries: str = "zeros",
+    ):
+        super().__init__()
+        check_integer("head_count", head_count, 1)
+        check_integer("model_dim", model_dim, 0)  # 0 raises the next ValueError
+        check_dropout("dropout", dropout)
+        check_flag("use_final_linear", use_final_linear)
+        if model_dim < 1 or model_dim % head_count:
+            raise ValueError(f"model_dim: expected a positive multiple of head_count = {head_count}, got {model_dim}")
+        check_choice("blind_queries", blind_queries, BLIND_QUERIES)
+        self.blind_queries = blind_queries
+        self.head_count = head_count
+        self.model_dim = model_dim
+        self.dim_per_head = model_dim // head_count
+        self.use_final_linear = use_final_linear
+        self.linear_keys = nn.Linear(model_dim, model_dim)
+        self.linear_values = nn.Linear(model_dim, model_dim)
+        self.linear_query = nn.Linear(model_dim, model_dim)
+        self.dropout = nn.Dropout(dropout)
+        if use_final_linear:
+            self.final_linear = nn.Linear(model_dim, model_dim)
+
+    def forward(
+        self,
+        key: Tensor | None,
+        value: Tensor | None,
+        query: Tensor,
+        mask: Tensor | None = None,
+        layer_cache: dict[str, Tensor | None] | None = None,
+        type: str | None = None,
+        predefined_graph_1: Tensor | None = None,
+        *,
+        attn_implementation: str = "sdpa",
+        output_attentions: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attends from `query` to `key` and `value`.
+
+        Args:
+            key: (B, S, model_dim), which is projected to the keys. With a cache, its use depends on `type`. Type "self"
+                does not read `key`: the keys are projections of `query`. Type "context" projects `key` in the first
+                call. Later calls reuse the cached keys; `key` may then be None, otherwise its shape is checked. With
+                type None, `key` must be the projected and split keys, (B, H, T, D) with D = model_dim / H.
+            value: of the same shape as `key`, and read in the same cases, except that later calls of type "context"
+                ignore it.
+            query: (B, L, model_dim).
+            mask: (B, L, T), or 1 in any of these dimensions; of any dtype, nonzero where a key is hidden. T is the
+                number of keys, including those from the cache. For queries that see no key, see `blind_queries`. None:
+                all keys are visible.
+            layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
+                tensors. Type "self" appends keys and values along T; "context" projects them once and then reuses them.
+            type: the entries of the cache to use, "self" or "context". With a cache, None means that key, value and
+                query are already projected; the cache stays unchanged. Without a cache, `type` has no effect.
+            predefined_graph_1: (B, L, T), or 1 in any of these dimensions; None: no graph. The attention matrix of the
+                last head is multiplied by the graph; then each row is divided by its sum + 1e-9.
+            attn_implementation: "sdpa" for PyTorch's fused attention, "eager" for plain operations.
+            output_attentions: also return the attention matrix (B, H, L, T) after dropout.
+
+        Returns:
+            The output (B, L, model_dim), or (B, H, L, D) without the final linear layer; with output_attentions a pair
+            of the output and the attention matrix.
+
+        Raises:
+            TypeError: an argument or a cache entry has the wrong type or dtype; the message names it.
+            ValueError: an argument or a cache entry has the wrong shape or value; the message names it.
+        """
+        check_choice("attn_implementation", attn_implementation, IMPLEMENTATIONS)
+        if type not in (None, *CACHE_OF):
+            raise ValueError(f"type: expected 'self', 'context' or None, got {type!r}")
+        if layer_cache is not None and not isinstance(layer_cache, dict):
+            raise TypeError(
+                f"layer_cache: expected a dictionary or None, got {layer_cache.__class__.__name__}. "
+                "Use empty_layer_cache()."
+            )
+        self._check_width("query", query, None)
+        projected = layer_cache is not None and type is None
+        if not projected:
+            check_input_dtype("query", query, self.linear_query)
+        queries = self._split(query if projected else self.linear_query(query))
+        keys, values = self._keys_and_values(key, value, query, queries, layer_cache, type)
+        shape = (query.shape[0], query.shape[1], keys.shape[2])
+        visible = None if mask is None else _broadcastable("mask", mask, shape).eq(0).unsqueeze(1)
+        graph = None
+        if predefined_graph_1 is not None:
+            graph = _broadcastable("predefined_graph_1", predefined_graph_1, shape).unsqueeze(1)
+        if visible is not None and self.blind_queries == "average":
+            # A query of zeros has the same score for every key, so the result is the average of the values.
+            blind = ~visible.any(-1, keepdim=True)
+            queries, visible = queries.masked_fill(blind, 0.0), visible | blind
+        dropout_p = self.dropout.p if self.training else 0.0
+        if output_attentions or attn_implementation == "eager":
+            out, weights = _plain(queries, keys, values, visible, graph, dropout_p)
+        elif graph is None:
+            out, weights = _fused(queries, keys, values, visible, dropout_p), None
+        else:
+            heads = [
+                _fused(queries[:, :-1], keys[:, :-1], values[:, :-1], visible, dropout_p),
+                _plain(queries[:, -1:], keys[:, -1:], values[:, -1:], visible, graph, dropout_p)[0],
+            ]
+            out, weights = torch.cat(heads, 1), None
+        if self.use_final_linear:
+            out = self.final_linear(out.transpose(1, 2).flatten(2))
+        return (out, weights) if output_attentions else out
+
+    def _keys_and_values(self, key, value, query, queries, layer_cache, type) -> tuple[Tensor, Tensor]:
+        """Returns keys and values of all heads, (B, H, T, D) each; reads and fills the cache."""
+        if layer_cache is None:
+            return self._project(key, value, query.shape[0])
+        if type is None:
+            hint = ". With a layer_cache and type None, keys and values must be projected and split already."
+            _check_heads({"key": key, "value": value}, queries, hint)
+            return key, value
+        names = CACHE_OF[type]
+        cached = _cached(layer_cache, names, queries)
+        if type == "self":
+            keys, values = self._project(query, query, query.shape[0])
+            if cached is not None:
+                keys, values = torch.cat((cached[0], keys), 2), torch.cat((cached[1], values), 2)
+        elif cached is None:
+            keys, values = self._project(key, value, query.shape[0])
+        else:
+            keys, values = cached
+            if key is not None:
+                self._check_width("key", key, query.shape[0])
+            if key is not None and key.shape[1] != keys.shape[2]:
+                raise ValueError(
+                    f"layer_cache[{names[0]!r}]: expected {key.shape[1]} keys as in `key`, got {keys.shape[2]}. "
+                    "Create a new cache when `key` changes."
+                )
+        layer_cache[names[0]], layer_cache[names[1]] = keys, values
+        return keys, values
+
+    def _project(self, key: Tensor, value: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        self._check_width("key", key, batch)
+        self._check_width("value", value, batch)
+        if value.shape[1] != key.shape[1]:
+            raise ValueError(f"value: expected {key.shape[1]} positions as in `key`, got {value.shape[1]}")
+        check_input_dtype("key", key, self.linear_keys)
+        check_input_dtype("value", value, self.linear_values)
+        return self._split(self.linear_keys(key)), self._split(self.linear_values(value))
+
+    def _split(self, x: Tensor) -> Tensor:
+        """Returns x (B, L, model_dim) as (B, H, L, D)."""
+        return x.unflatten(-1, (self.head_count, self.dim_per_head)).transpose(1, 2)
+
+    def _check_width(self, name: str, x: object, batch: int | None) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {x.__class__.__name__}")
+        if x.dim() != 3 or x.shape[2] != self.model_dim or (batch is not None and x.shape[0] != batch):
+            expected = f"({'B' if batch is None else batch}, length, {self.model_dim})"
+            raise ValueError(f"{name}: expected shape {expected}, got shape {tuple(x.shape)}")
+
+
+def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Returns two entries of a cache, (B, H, T, D) each, on the device of `like`; None if both are empty."""
+    missing = [name for name in names if name not in layer_cache]
+    if missing:
+        raise ValueError(
+            f"layer_cache: expected the keys {', '.join(map(repr, missing))}, got a dictionary without them. "
+            "Use empty_layer_cache()."
+        )
+    entries = tuple(layer_cache[name] for name in names)
+    if entries == (None, None):
+        return None
+    _check_heads({f"layer_cache[{name!r}]": entry for name, entry in zip(names, entries)}, like)
+    return tuple(entry.to(like.device) for entry in entries)
+
+
+def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None:
+    """Raises TypeError or ValueError unless the given tensors are (B, H, T, D), for `like` of shape (B, H, L, D)."""
+    batch, heads, _, size = like.shape
+    length = None
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
+        good = x.dim() == 4 and (x.shape[0], x.shape[1], x.shape[3]) == (batch, heads, size)
+        if not good or (length is not None and x.shape[2] != length):
+            expected = ", ".join(map(str, (batch, heads, "T" if length is None else length, size)))
+            raise ValueError(f"{name}: expected shape ({expected}), got shape {tuple(x.shape)}{hint}")
+        if x.dtype != like.dtype:
+            raise TypeError(f"{name}: expected dtype {like.dtype}, got dtype {x.dtype}")
+        length = x.shape[2]
+
+
+def _broadcastable(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
+    x = dense_tensor(name, x, "a torch.Tensor or None")
+    if x.dim() != 3 or not broadcasts(x.shape, shape):
+        raise ValueError(
+            f"{name}: expected shape (B, L, T) = {shape}, or 1 in any dimension, got shape {tuple(x.shape)}"
+        )
+    return x
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, dropout_p: float) -> Tensor:
+    """Returns softmax attention by PyTorch's fused operator.
+
+    `query` is (B, H, L, D), `key` and `value` are (B, H, T, D). `visible` is None, or boolean and broadcastable to
+    (B, H, L, T), True where attention is allowed.
+    """
+    options = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
+    return softmax_attention(query, key, value, visible, **options)[0]
+
+
+def _plain(
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, graph: Tensor | None, dropout_p: float
+) -> tuple[Tensor, Tensor]:
+    """Returns softmax attention by plain operations, and the attention matrix after dropout.
+
+    `graph`, None or broadcastable to (B, 1, L, T), multiplies the matrix of the last head.
+    """
+    weights = softmax_map(query, key, visible)
+    if graph is not None:
+        # At least float32: in float16 the epsilon rounds to 0, and an empty row would be 0 / 0.
+        wide = torch.promote_types(weights.dtype, torch.float32)
+        last = weights[:, -1:].to(wide) * graph.to(wide)
+        last = last / (last.sum(-1, keepdim=True) + GRAPH_EPSILON)
+        weights = torch.cat((weights[:, :-1], last.to(weights.dtype)), 1)
+    weights = F.dropout(weights, dropout_p, training=dropout_p > 0)
+    return weights @ value, weights
+
+
+def _check_last_dimension(name: str, x: object, width: int) -> None:
+    """Raises TypeError or ValueError unless x is a tensor whose last dimension is `width`."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
+    if x.shape[-1:] != (width,):
+        raise ValueError(f"{name}: expected shape (..., {width}), got shape {tuple(x.shape)}")
+
+
+class PositionwiseFeedForward(nn.Module):
+    """x + dropout(W2 dropout(gelu(W1 LayerNorm(x)))), with the tanh approximation of gelu.
+
+    Args:
+        d_model: width of the input and of the output.
+        d_ff: width of the hidden layer.
+        dropout: dropout probability of the hidden layer and of the output.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: a width is below 1, or `dropout` is not in [0, 1].
+
+    Example:
+        >>> PositionwiseFeedForward(d_model=8, d_ff=32)(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.1):
+        super().__init__()
+        check_integer("d_model", d_model, 1)
+        check_integer("d_ff", d_ff, 1)
+        check_dropout("dropout", dropout)
+        self.w_1 = nn.Linear(d_model, d_ff)
+        self.w_2 = nn.Linear(d_ff, d_model)
+        self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
+        self.dropout_1 = nn.Dropout(dropout)
+        self.dropout_2 = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps x (..., d_model) to (..., d_model).
+
+        Returns:
+            x + dropout(W2 dropout(gelu(W1 LayerNorm(x)))), in the shape of x.
+
+        Raises:
+            TypeError: `x` is not a tensor, or does not have the dtype of the weights.
+            ValueError: the last dimension of `x` is not d_model.
+        """
+        width = self.layer_norm.normalized_shape[0]
+        _check_last_dimension("x", x, width)
+        check_input_dtype("x", x, self.w_1)
+        inner = self.dropout_1(F.gelu(self.w_1(self.layer_norm(x)), approximate="tanh"))
+        return x + self.dropout_2(self.w_2(inner))
+
+
+class PositionalEncoding(nn.Module):
+    """Sinusoidal position embeddings (Vaswani et al., 2017).
+
+    Even columns have sines, odd columns cosines. Wavelengths range from 2 pi to less than 20000 pi.
+
+    Args:
+        dropout: dropout probability of the sum of embeddings and positions.
+        dim: width of the embeddings.
+        max_len: number of positions in the table `pe`, a buffer (1, max_len, dim) in the state dict.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: `dim` or `max_len` is below 1, or `dropout` is not in [0, 1].
+
+    Example:
+        >>> PositionalEncoding(dropout=0.1, dim=8).eval()(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
+
+    def __init__(self, dropout: float, dim: int, max_len: int = 5000):
+        super().__init__()
+        check_dropout("dropout", dropout)
+        check_integer("dim", dim, 1)
+        check_integer("max_len", max_len, 1)
+        self.dim = dim
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("pe", torch.empty(1, max_len, dim))
+        self.reset_table()
+
+    @torch.no_grad()
+    def reset_table(self) -> None:
+        """Computes the position embeddings `pe` again, in place."""
+        _, max_len, dim = self.pe.shape
+        # In float64 on the CPU, since in float32 the angles of late positions have errors in the fourth digit.
+        positions = torch.arange(max_len, dtype=torch.float64, device="cpu").unsqueeze(1)
+        columns = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu")
+        angles = positions * torch.exp(columns * (-math.log(10000.0) / dim))
+        self.pe[0, :, 0::2] = angles.sin().to(self.pe)
+        self.pe[0, :, 1::2] = angles.cos()[:, : dim // 2].to(self.pe)
+
+    def positions(self, length: int) -> Tensor:
+        """Returns the first `length` position embeddings, (1, length, dim).
+
+        Raises:
+            ValueError: the table has fewer position embeddings.
+        """
+        if length > self.pe.shape[1]:
+            raise ValueError(
+                f"length: expected at most max_len = {self.pe.shape[1]} positions, one per sentence, got {length}. "
+                "Shorten the documents."
+            )
+        return self.pe[:, :length]
+
+    def forward(self, emb: Tensor, step: int | None = None) -> Tensor:
+        """Returns dropout(emb * sqrt(dim) + positions), (B, L, dim).
+
+        Args:
+            emb: (B, L, dim).
+            step: the position of every vector in `emb`, at least 0; None: the vectors have the positions 0 to L - 1.
+
+        Raises:
+            TypeError: `emb` is not a tensor, or `step` is not an integer.
+            ValueError: `emb` has another shape, or a position is negative or not below max_len.
+        """
+        _check_last_dimension("emb", emb, self.dim)
+        if emb.dim() != 3:
+            raise ValueError(f"emb: expected shape (B, L, {self.dim}), got shape {tuple(emb.shape)}")
+        if step is None:
+            table = self.positions(emb.shape[1])
+        else:
+            check_integer("step", step, 0, below=self.pe.shape[1])
+            table = self.pe[:, step : step + 1]
+        return self.dropout(emb * math.sqrt(self.dim) + table)
+
+
+class TransformerEncoderLayer(GradientCheckpointingLayer):
+    """Pre-norm transformer layer: self-attention and feed-forward block with residuals.
+
+    Args:
+        d_model: width of the input, a multiple of `heads`.
+        heads: number of attention heads.
+        d_ff: width of the hidden layer of the feed-forward block.
+        dropout: dropout probability of the attention matrix, of the outputs of both blocks, and of the hidden layer of
+            the feed-forward block.
+        blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; the message names it.
+
+    Example:
+        >>> layer = TransformerEncoderLayer(d_model=8, heads=2, d_ff=32, dropout=0.1).eval()
+        >>> hidden = torch.zeros(2, 5, 8)
+        >>> layer(0, None, hidden, torch.zeros(2, 5)).shape
+        torch.Size([2, 5, 8])
+    """
+
+    def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float, *, blind_queries: str = "zeros"):
+        super().__init__()
+        _check_heads_divide(d_model, heads)
+        self.self_attn = MultiHeadedAttention(heads, d_model, dropout=dropout, blind_queries=blind_queries)
+        self.feed_forward = PositionwiseFeedForward(d_model, d_ff, dropout)
+        self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        iter: int,
+        query: Tensor | None,
+        inputs: Tensor,
+        mask: Tensor,
+        attn_implementation: str = "sdpa",
+        output_attentions: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Runs self-attention, then the feed-forward block.
+
+        Args:
+            iter: index of the layer; layer 0 applies no LayerNorm before its attention.
+            query: None or the tensor `inputs`; not used. The published layer has this argument, and ignores it too.
+            inputs: (B, S, d_model).
+            mask: (B, S) of any dtype, nonzero where a key is hidden.
+            attn_implementation: "sdpa" or "eager".
+            output_attentions: also return the attention matrix.
+
+        Returns:
+            The hidden states (B, S, d_model); with output_attentions a pair of the hidden states and the attention
+            matrix (B, heads, S, S) after dropout.
+
+        Raises:
+            TypeError: `inputs` or `mask` is not a tensor, `inputs` does not have the dtype of the weights, or `iter` is
+                not an integer.
+            ValueError: `iter` is negative, `query` is another tensor than `inputs`, `inputs` or `mask` has the wrong
+                shape, or `attn_implementation` is unknown.
+        """
+        check_integer("iter", iter, 0)
+        if query is not None and query is not inputs:
+            raise ValueError(
+                "query: expected None or the tensor `inputs`, got another tensor. This layer is self-attention."
+            )
+        _check_sentences("inputs", inputs, mask, self.self_attn.model_dim)
+        check_input_dtype("inputs", inputs, self.self_attn.linear_query)
+        x = inputs if iter == 0 else self.layer_norm(inputs)
+        attended = self.self_attn(
+            x,
+            x,
+            x,
+            mask=mask.unsqueeze(1),
+            attn_implementation=attn_implementation,
+            output_attentions=output_attentions,
+        )
+        attended, weights = attended if output_attentions else (attended, None)
+        out = self.feed_forward(inputs + self.dropout(attended))
+        return (out, weights) if output_attentions else out
+
+
+@dataclass
+class TransformerInterEncoderOutput(ModelOutput):
+    """Output of `TransformerInterEncoder`.
+
+    Attributes:
+        scores: sigmoid(logits), (B, S); 0 at padding.
+        logits: (B, S); undefined at padding.
+        attentions: attention matrix of each layer after dropout, (B, heads, S, S); None unless requested.
+
+    Example:
+        >>> TransformerInterEncoderOutput(scores=torch.zeros(2, 5)).keys()
+        odict_keys(['scores'])
+    """
+
+    scores: Tensor | None = None
+    logits: Tensor | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class TransformerInterEncoder(nn.Module):
+    """Computes the scores of sentences from their vectors by a transformer over the sentences.
+
+    The modules are position embeddings, transformer layers, LayerNorm, a linear layer and a sigmoid.
+
+    Args:
+        d_model: width of the sentence vectors, a multiple of `heads`.
+        d_ff: width of the hidden layer of the feed-forward blocks.
+        heads: number of attention heads.
+        dropout: dropout probability in the layers.
+        num_inter_layers: number of layers; with 0, only positions, LayerNorm and the linear classifier remain.
+        blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; the message names it.
+
+    Example:
+        >>> encoder = TransformerInterEncoder(d_model=8, d_ff=32, heads=2, dropout=0.1, num_inter_layers=1).eval()
+        >>> encoder(torch.zeros(2, 5, 8), torch.ones(2, 5)).shape
+        torch.Size([2, 5])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        heads: int,
+        dropout: float,
+        num_inter_layers: int = 0,
+        *,
+        blind_queries: str = "zeros",
+    ):
+        super().__init__()
+        _check_heads_divide(d_model, heads)
+        check_integer("d_ff", d_ff, 1)
+        check_integer("num_inter_layers", num_inter_layers, 0)
+        check_choice("blind_queries", blind_queries, BLIND_QUERIES)
+        self.d_model = d_model
+        self.num_inter_layers = num_inter_layers
+        self.pos_emb = PositionalEncoding(dropout, d_model)
+        self.transformer_inter = nn.ModuleList(
+            TransformerEncoderLayer(d_model, heads, d_ff, dropout, blind_queries=blind_queries)
+            for _ in range(num_inter_layers)
+        )
+        self.freeze_unread()
+        self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
+        self.wo = nn.Linear(d_model, 1)
+
+    def freeze_unread(self) -> None:
+        """Freezes the LayerNorm of layer 0, which checkpoints contain but the layer does not use.
+
+        If it were trainable, distributed training would wait for its gradient.
+        """
+        if self.num_inter_layers:
+            self.transformer_inter[0].layer_norm.requires_grad_(False)
+
+    def forward(
+        self,
+        top_vecs: Tensor,
+        mask: Tensor,
+        *,
+        attn_implementation: str = "sdpa",
+        output_attentions: bool = False,
+        return_dict: bool = False,
+    ) -> Tensor | TransformerInterEncoderOutput:
+        """Scores every sentence in the context of the other sentences.
+
+        Args:
+            top_vecs: (B, S, d_model), one vector per sentence; S at most 5,000.
+            mask: (B, S) of any dtype, 1 for a sentence and 0 for padding.
+            attn_implementation: "sdpa" or "eager".
+            output_attentions: also return attention matrices; requires `return_dict`.
+            return_dict: return a `TransformerInterEncoderOutput`.
+
+        Returns:
+            The scores (B, S), 0 for padding; with return_dict a `TransformerInterEncoderOutput`.
+
+        Raises:
+            TypeError: `top_vecs` or `mask` is not a tensor, or the sum of `top_vecs` and positions has another dtype
+                than the weights.
+            ValueError: an argument has the wrong shape or value, or S exceeds 5,000. Values of `mask` are
+                checked on the CPU and outside torch.compile only.
+        """
+        if output_attentions and not return_dict:
+            raise ValueError(
+                "output_attentions: expected False without return_dict=True, got True. Pass return_dict=True too."
+            )
+        check_choice("attn_implementation", attn_implementation, IMPLEMENTATIONS)
+        _check_sentences("top_vecs", top_vecs, mask, self.d_model)
+        sentence = mask != 0
+        if values_readable(mask) and bool((sentence & (mask != 1)).any()):
+            raise ValueError("mask: expected 1 for sentences and 0 for padding, got values other than 0 and 1")
+        # masked_fill instead of a product with the mask, since 0 * NaN is NaN.
+        x = top_vecs.masked_fill(~sentence.unsqueeze(-1), 0.0) + self.pos_emb.positions(top_vecs.shape[1])
+        check_input_dtype("top_vecs", x, self.wo)  # x, since adding positions widens inputs of a narrower dtype
+        maps = []
+        for i, layer in enumerate(self.transformer_inter):
+            x = layer(i, None, x, ~sentence, attn_implementation, output_attentions)
+            if output_attentions:
+                x, weights = x
+                maps.append(weights)
+        logits = self.wo(self.layer_norm(x)).squeeze(-1)
+        scores = logits.sigmoid() * sentence
+        if not return_dict:
+            return scores
+        return TransformerInterEncoderOutput(
+            scores=scores, logits=logits, attentions=tuple(maps) if output_attentions else None
+        )
+
+
+def _check_heads_divide(d_model: int, heads: int) -> None:
+    check_integer("d_model", d_model, 1)
+    check_integer("heads", heads, 1)
+    if d_model % heads:
+        raise ValueError(f"d_model: expected a multiple of heads = {heads}, got {d_model}")
+
+
+def _check_sentences(name: str, vectors: object, mask: object, width: int) -> None:
+    """Raises TypeError or ValueError unless the vectors are (B, S, width) and the mask is (B, S)."""
+    for argument, t in ((name, vectors), ("mask", mask)):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{argument}: expected a torch.Tensor, got {type(t).__name__}")
+    if vectors.dim() != 3 or vectors.shape[-1] != width:
+        raise ValueError(f"{name}: expected shape (B, S, {width}), got shape {tuple(vectors.shape)}")
+    if mask.shape != vectors.shape[:2]:
+        raise ValueError(f"mask: expected shape (B, S) = {tuple(vectors.shape[:2])}, got shape {tuple(mask.shape)}")

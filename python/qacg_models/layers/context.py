@@ -1,0 +1,272 @@
+"""The path of a context to the heads of an attention: the context layer, and the five projections after it.
+
+`project` is the only place where a context enters a layer of CG-BERT and QACG-BERT. The context layer computes
+c = W [E ; X] + b + E from the context embedding E and the hidden states X; W = [We | Wx] (qacg_kernels/MATH.md). The
+context query is Uq c + uq, the sum of two parts; so is the context key:
+
+- The token part is Uq Wx X. If Uq Wx is folded into one matrix, it takes one product per token. Otherwise it takes two,
+  and shares the product Wx X with the context key.
+- The sequence part is Uq (We E + b + E) + uq, which is the same for all tokens.
+
+Query, key, value and the token parts do not depend on E. If several sequences are the same text with different
+contexts, they are therefore computed once per text.
+
+`fold_context` folds the weights once, for inference. `_project_apart` folds them within a call, if the call has many
+tokens. The numbers of products with hidden x hidden matrices, for the context projection "hidden", are:
+
+| weights | per token | per sequence |
+|---|---:|---:|
+| separate, the context layer is called | 6 | 1 |
+| separate, `_project_apart` | 6 | 3 |
+| folded, `_project_apart` | 5 | 3 |
+| folded, `fold_context` | 5 | 2 |
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qacg_kernels.attention_layers import CONTEXT_ROLES, ContextAttention, plain_parameters
+from qacg_models.layers.batch import Packing, per_token
+
+_OWN_ROLES = ("query", "key", "value")
+
+
+class FirstHeads(NamedTuple):
+    """The heads that the attention of the first token of each of N sequences requires.
+
+    Attributes:
+        first: query, key, value, context query and context key of the first tokens, (N, 1, H, D) each.
+        key, value, context_key: of all tokens, padded to (N, max_seqlen, H, D); values at padding are finite.
+    """
+
+    first: tuple[Tensor, ...]
+    key: Tensor
+    value: Tensor
+    context_key: Tensor
+
+
+def project(
+    attention: ContextAttention,
+    context_layer: nn.Linear,
+    hidden_states: Tensor,
+    context_embedding: Tensor,
+    mask: Packing | Tensor | None,
+    text_rows: Tensor | None = None,
+    *,
+    fold: "ContextFold | None" = None,
+    call_layers: bool = False,
+    first_only: bool = False,
+) -> "tuple[Tensor, ...] | FirstHeads":
+    """Mixes the context with the hidden states, and projects both to heads.
+
+    Args:
+        attention: the self-attention with the projections.
+        context_layer: W (hidden, 2 hidden) and b (hidden).
+        hidden_states: X, (B, L, hidden) or packed (T, hidden); of the texts if `text_rows` is given.
+        context_embedding: E, one per sequence, (N, hidden).
+        mask: the packing of the sequences; any other value for a padded batch.
+        text_rows: indices that select the rows of the N sequences from those of the texts; see
+            `EncoderBatch.for_contexts`.
+            None: every sequence is a text of its own, so that B = N.
+        fold: folded weights, which are used in calls that record no gradients; see `fold_context`.
+        call_layers: whether to call the layers as modules, so that hooks see their outputs.
+        first_only: only first tokens attend; requires a packed batch.
+
+    Returns:
+        Query, key, value, context query and context key of the sequences, (N, L, H, D) or packed (T, H, D) each. With
+        first_only, `FirstHeads` instead, unless the layers are called.
+    """
+    own, context = ([attention.layer(role) for role in roles] for roles in (_OWN_ROLES, CONTEXT_ROLES))
+    apart = (
+        attention.context_projection == "hidden"
+        and not torch.compiler.is_compiling()  # such graphs are traced for any number of tokens
+        and _plain(context_layer, *context)
+    )
+    if fold is not None and not call_layers and not torch.is_grad_enabled() and _plain(context_layer, *own, *context):
+        tokens, sequences = fold(hidden_states, context_embedding)
+    elif apart and not call_layers:
+        tokens, sequences = _project_apart(attention, context_layer, hidden_states, context_embedding)
+    else:
+        if text_rows is not None:
+            hidden_states = hidden_states.index_select(0, text_rows)
+        mixed = mix_context(context_layer, context_embedding, hidden_states, mask)
+        # `project` of the base class, since that of a subclass may apply dropout.
+        return ContextAttention.project(attention, hidden_states, mixed)
+    if first_only:
+        return _first_heads(tokens, sequences, mask, text_rows)
+    if text_rows is not None:
+        tokens = tuple(x.index_select(0, text_rows) for x in tokens)
+    # Not in place: in an exported graph, an addition in place would be a slow scatter.
+    return *tokens[:3], *(x + per_token(part, x, mask) for x, part in zip(tokens[3:], sequences))
+
+
+def _first_heads(
+    tokens: tuple[Tensor, ...], sequences: tuple[Tensor, ...], packing: Packing, text_rows: Tensor | None
+) -> FirstHeads:
+    """Returns heads from the token parts of the texts and the sequence parts, which are gathered once each."""
+    rows = torch.arange(len(tokens[0]), device=tokens[0].device) if text_rows is None else text_rows
+    first_rows, key_rows = packing.first(rows), packing.pad(rows)
+    own = [x.index_select(0, first_rows) for x in tokens]
+    own[3:] = [x + part for x, part in zip(own[3:], sequences)]
+    key, value, context_key = (
+        tokens[place].index_select(0, key_rows.flatten()).unflatten(0, key_rows.shape) for place in (1, 2, 4)
+    )
+    return FirstHeads(tuple(x.unsqueeze(1) for x in own), key, value, context_key + sequences[1].unsqueeze(1))
+
+
+def mix_context(
+    context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor, mask: Packing | Tensor | None
+) -> Tensor:
+    """Returns the context of each token, W [E ; X] + b + E, in the shape of X. E is multiplied once per sequence.
+
+    A context layer that must be called (see `plain_parameters`) is called with [E ; X] of every token.
+
+    Example:
+        >>> mix_context(nn.Linear(16, 8), torch.zeros(2, 8), torch.zeros(2, 5, 8), None).shape
+        torch.Size([2, 5, 8])
+    """
+    if (parameters := plain_parameters(context_layer)) is None:
+        embedding = per_token(context_embedding, hidden_states, mask).expand_as(hidden_states)
+        return context_layer(torch.cat((embedding, hidden_states), -1)) + embedding
+    token_weight, per_sequence = _split(*parameters, context_embedding)
+    tokens = F.linear(hidden_states, token_weight)
+    return tokens + per_token(per_sequence, tokens, mask)
+
+
+def _project_apart(
+    attention: ContextAttention, context_layer: nn.Linear, hidden_states: Tensor, context_embedding: Tensor
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Returns query, key, value and the token parts, and the sequence parts; differentiable.
+
+    The weights of the context layer and of the context projections are folded if there are more tokens than
+    2 * hidden. Folding saves one product with a hidden x hidden matrix per token. It adds two products of such
+    matrices, which are as much work as 2 * hidden of the saved products.
+    """
+    token_weight, per_sequence = _split(context_layer.weight, context_layer.bias, context_embedding)
+    tokens = [attention.layer(role)(hidden_states) for role in _OWN_ROLES]
+    layers = [attention.layer(role) for role in CONTEXT_ROLES]
+    if hidden_states.shape[:-1].numel() > 2 * hidden_states.shape[-1]:
+        tokens += [F.linear(hidden_states, layer.weight @ token_weight) for layer in layers]
+    else:
+        mixed = F.linear(hidden_states, token_weight)
+        tokens += [F.linear(mixed, layer.weight) for layer in layers]
+    sequences = [F.linear(per_sequence, layer.weight, layer.bias) for layer in layers]
+    heads = (attention.num_heads, -1)
+    return tuple(x.unflatten(-1, heads) for x in tokens), tuple(x.unflatten(-1, heads) for x in sequences)
+
+
+def _split(weight: Tensor, bias: Tensor, context_embedding: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns Wx of the context layer, and We E + b + E, (N, hidden)."""
+    context_weight, token_weight = weight.chunk(2, 1)
+    return token_weight, F.linear(context_embedding, context_weight, bias) + context_embedding
+
+
+def _plain(*layers: nn.Module) -> bool:
+    return all(plain_parameters(layer) is not None for layer in layers)
+
+
+class ContextFold(nn.Module):
+    """The folded weights of a context layer and of the projections after it, as non-persistent buffers.
+
+    A projection or a context layer that must be called (see `plain_parameters`) raises TypeError.
+    """
+
+    def __init__(self, attention: Any, context_layer: nn.Linear):
+        super().__init__()
+        own, context = ([_foldable(role, attention.layer(role)) for role in r] for r in (_OWN_ROLES, CONTEXT_ROLES))
+        mixing, mixing_bias = _foldable("context layer", context_layer)
+        self.num_heads = attention.num_heads
+        repeats = attention.num_heads if attention.context_projection == "head" else 1
+        with torch.no_grad():
+            # In float64, so that the only rounding is that of the folded weights.
+            context_weight, token_weight = mixing.double().chunk(2, 1)
+            outer = torch.cat([torch.block_diag(*[weight.double()] * repeats) for weight, _ in context])
+            outer_bias = torch.cat([bias.double().repeat(repeats) for _, bias in context])
+            identity = torch.eye(*context_weight.shape, dtype=torch.float64, device=context_weight.device)
+            folded = {
+                "weight": torch.cat([*(weight.double() for weight, _ in own), outer @ token_weight]),
+                "bias": torch.cat([*(bias.double() for _, bias in own), torch.zeros_like(outer_bias)]),
+                "context_weight": outer @ (context_weight + identity),
+                "context_bias": outer @ mixing_bias.double() + outer_bias,
+            }
+        for name, value in folded.items():
+            self.register_buffer(name, value.to(mixing.dtype), persistent=False)
+
+    def forward(self, hidden_states: Tensor, context_embedding: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        """Returns query, key, value and the token parts, (B, L, H, D) or (T, H, D) each; and the sequence parts.
+
+        Args:
+            hidden_states: of the texts, (B, L, hidden) or packed (T, hidden).
+            context_embedding: of the sequences, (N, hidden).
+        """
+        tokens = F.linear(hidden_states, self.weight, self.bias)
+        sequences = F.linear(context_embedding, self.context_weight, self.context_bias)
+        sizes = (tokens, len(_OWN_ROLES) + len(CONTEXT_ROLES)), (sequences, len(CONTEXT_ROLES))
+        return tuple(x.unflatten(-1, (roles, self.num_heads, -1)).unbind(-3) for x, roles in sizes)
+
+
+def _foldable(name: str, layer: nn.Module) -> tuple[Tensor, Tensor]:
+    """Returns weight and bias of a plain linear layer; raises TypeError for another layer."""
+    if (parameters := plain_parameters(layer)) is None:
+        kind = type(layer)
+        found = f"{kind.__module__}.{kind.__qualname__}"
+        found = "one with hooks, its own forward or special weights" if kind is nn.Linear else found
+        raise TypeError(f"{name}: expected a plain nn.Linear to fold, got {found}. Remove hooks, and merge adapters.")
+    return parameters
+
+
+def has_context_layers(model: nn.Module) -> bool:
+    """Returns whether a model has context layers, which `fold_context` folds."""
+    return bool(_context_encoders(model))
+
+
+def fold_context(model: nn.Module) -> int:
+    """Folds the context layers of a QACG-BERT or CG-BERT into projections, for inference.
+
+    Results stay the same up to rounding. The folded weights are used in calls that record no gradients and return no
+    attention maps, but not while a folded layer has a hook, an adapter or quantized weights. `train()` and
+    `load_state_dict` of the model, its encoder or an encoder layer drop them. After any other change of the weights,
+    also by `load_state_dict` of a part of an encoder layer, call this function again. Parameters, state dict and saved
+    files stay as they are.
+
+    Args:
+        model: any module that contains the encoder of a QACG-BERT or CG-BERT, in evaluation mode.
+
+    Returns:
+        The number of folded layers.
+
+    Raises:
+        ValueError: the model is in training mode, or has no context layers.
+        TypeError: a projection or a context layer must be called (see `plain_parameters`), for example because of a
+            hook, an adapter or quantized weights.
+
+    Example:
+        >>> from qacg_models import QACGBertConfig, QACGBertModel
+        >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+        >>> fold_context(QACGBertModel(config).eval())
+        2
+    """
+    if model.training:
+        raise ValueError("model: expected evaluation mode, got training mode. Call model.eval() first.")
+    encoders = _context_encoders(model)
+    if not encoders:
+        name = type(model).__name__
+        raise ValueError(f"model: expected a QACG-BERT or CG-BERT, got a {name} without context layers.")
+    pairs = [
+        (layer, context_layer)
+        for encoder in encoders
+        for layer, context_layer in zip(encoder.layer, encoder.context_layer)
+        if not isinstance(context_layer, nn.Identity)  # layers without a context
+    ]
+    folds = [(layer, ContextFold(layer.attention.self, context_layer)) for layer, context_layer in pairs]
+    for layer, fold in folds:
+        layer.fold = fold.eval()
+    return len(folds)
+
+
+def _context_encoders(model: nn.Module) -> list[Any]:
+    # Not by isinstance: encoder.py, which defines the class, imports this module.
+    return [module for module in model.modules() if isinstance(getattr(module, "context_layer", None), nn.ModuleList)]

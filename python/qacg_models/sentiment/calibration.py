@@ -1,0 +1,322 @@
+"""Temperatures of a model's probabilities: fitting, reliability, and the file of a model."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qacg_models.errors import InputError
+from qacg_models.sentiment.metrics import check_matrix, check_rows, ratio
+from qacg_models.utils.fields import convert_json, read_model_file
+from qacg_models.utils.files import atomic_write
+from qacg_models.utils.text import counted
+
+BINS = 15
+THRESHOLDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+PRIOR = 25.0  # K of the module's docstring
+# Fitted temperatures are clipped to this range.
+LEAST, MOST = 0.05, 20.0
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The rows whose confidence is above `low` and at most `high`.
+
+    Attributes:
+        low, high: ends of the bin.
+        rows: number of rows.
+        confidence, accuracy: means over the rows; NaN without rows.
+    """
+
+    low: float
+    high: float
+    rows: int
+    confidence: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Covered:
+    """Counts and accuracy of the rows whose confidence is at least a threshold.
+
+    Attributes:
+        threshold: the threshold.
+        rows: number of rows whose confidence is at least the threshold.
+        coverage: share of these rows among all rows.
+        accuracy: share of these rows that are predicted correctly; NaN without rows.
+    """
+
+    threshold: float
+    rows: int
+    coverage: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Reliability bins by increasing confidence, and the expected calibration error in [0, 1]."""
+
+    bins: tuple[Bin, ...]
+    error: float
+
+
+def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
+    """Returns reliability bins and expected calibration error.
+
+    Args:
+        gold: (N,) true classes.
+        probabilities: (N, classes). Of tied classes the lowest index is predicted.
+
+    Raises:
+        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a probability is negative
+            or not finite.
+    """
+    confidence, right = _confidence(gold, probabilities)
+    # Rounding can give a probability slightly above 1.
+    place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    rows = np.bincount(place, minlength=BINS)
+    sums = [np.bincount(place, weights, BINS) for weights in (confidence, right)]
+    bins = tuple(
+        Bin(index / BINS, (index + 1) / BINS, int(count), *(ratio(total[index], count) for total in sums))
+        for index, count in enumerate(rows)
+    )
+    gaps = [one.rows * abs(one.accuracy - one.confidence) for one in bins if one.rows]
+    return Reliability(bins, math.fsum(gaps) / len(confidence))
+
+
+def accuracy_by_coverage(
+    gold: Sequence[int], probabilities: np.ndarray, thresholds: Sequence[float] = THRESHOLDS
+) -> list[Covered]:
+    """Returns, for each threshold, count, share and accuracy of the rows with at least this confidence.
+
+    Args:
+        gold: (N,) true classes.
+        probabilities: (N, classes). Of tied classes the lowest index is predicted.
+        thresholds: thresholds of the confidence, between 0 and 1.
+
+    Raises:
+        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a probability is negative
+            or not finite.
+    """
+    confidence, right = _confidence(gold, probabilities)
+    kept = [confidence >= threshold for threshold in thresholds]
+    return [
+        Covered(threshold, int(sure.sum()), float(sure.mean()), ratio(right[sure].sum(), sure.sum()))
+        for threshold, sure in zip(thresholds, kept)
+    ]
+
+
+def _confidence(gold: Sequence[int], probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (N,) confidences, and (N,) booleans: True where the most probable label is correct."""
+    truth, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
+    check_matrix("probabilities", probabilities)
+    check_rows(truth, probabilities, len(truth), probabilities.shape[1])
+    return probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
+
+
+def fit_temperatures(gold: Sequence[int], logits: np.ndarray) -> tuple[float, ...]:
+    """Returns a temperature for each label, fitted to the rows for which the label is predicted.
+
+    A label that is never predicted gets the temperature that is fitted to all rows.
+
+    Args:
+        gold: (N,) true classes.
+        logits: (N, classes), finite.
+
+    Raises:
+        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a logit is not finite.
+    """
+    common = fit_temperature(gold, logits)
+    truth, scores = np.asarray(gold), np.asarray(logits, dtype=np.float64)
+    winners = scores.argmax(axis=1)
+    found = []
+    for label in range(scores.shape[1]):
+        rows = winners == label
+        found.append(fit_temperature(truth[rows], scores[rows], common) if rows.any() else common)
+    return tuple(found)
+
+
+def fit_temperature(gold: Sequence[int], logits: np.ndarray, mode: float = 1.0) -> float:
+    """Returns the temperature with the highest posterior density, between LEAST and MOST.
+
+    The function uses Newton's method with a bracket around the root of the slope. A step that leaves the bracket
+    becomes a bisection.
+
+    Args:
+        gold: (N,) true classes.
+        logits: (N, classes), finite.
+        mode: M, the temperature at which the prior has its mode.
+
+    Raises:
+        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a logit is not finite.
+    """
+    truth, scores = np.asarray(gold), np.asarray(logits, dtype=np.float64)
+    check_matrix("logits", scores)
+    if not np.isfinite(scores).all():
+        row = int(np.argwhere(~np.isfinite(scores))[0][0])
+        raise ValueError(f"logits: expected finite numbers, got {scores[row].tolist()} in row {row}")
+    scores = scores - scores.max(axis=1, keepdims=True)  # softmax is invariant to a shift
+    check_rows(truth, np.exp(scores), len(truth), scores.shape[1])
+    gold_scores = scores[np.arange(len(truth)), truth]
+
+    def slope_and_curvature(inverse: float) -> tuple[float, float]:
+        shares = np.exp(inverse * scores)
+        shares /= shares.sum(axis=1, keepdims=True)
+        mean = (shares * scores).sum(axis=1)
+        variance = (shares * (scores - mean[:, None]) ** 2).sum(axis=1)
+        slope = (mean - gold_scores).sum() + PRIOR * (mode - 1 / inverse)
+        return float(slope), float(variance.sum() + PRIOR / inverse**2)
+
+    low, high = 1 / MOST, 1 / LEAST
+    if slope_and_curvature(low)[0] >= 0:
+        return MOST
+    if slope_and_curvature(high)[0] <= 0:
+        return LEAST
+    inverse = 1 / mode
+    while high - low > 1e-12 * high:
+        slope, curvature = slope_and_curvature(inverse)
+        low, high = (inverse, high) if slope < 0 else (low, inverse)
+        following = inverse - slope / curvature
+        if abs(following - inverse) <= 1e-12 * inverse:
+            break
+        inverse = following if low < following < high else (low + high) / 2
+    return 1 / inverse
+
+
+CALIBRATION_NAME = "calibration.json"
+CALIBRATION_FORMAT = 1
+# With fewer rows a fit is imprecise, and `Calibration.describe` adds a warning.
+MIN_FIT_ROWS = 100
+VALIDITY = (
+    "Calibration is measured on dev, and is valid for similar text. On other text (another domain, another source)"
+    " confidence can be too high: evaluate labelled rows of such text before you rely on a threshold."
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Cross-validation results of a candidate for temperature scaling.
+
+    Attributes:
+        name: `none` (no temperature), `one` (one for all labels) or `per label` (one for each label).
+        log_loss: mean log loss over the rows, in nats.
+        error: expected calibration error, in [0, 1].
+        gain: decrease of the mean log loss, in nats, relative to the candidate chosen among the earlier ones; 0 for
+            `none`.
+        gain_error: standard error of the gain, computed over sentences, because rows of a sentence are not independent.
+    """
+
+    name: str
+    log_loss: float
+    error: float
+    gain: float
+    gain_error: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The cross-validation by which temperatures were chosen.
+
+    Attributes:
+        split: name of the split.
+        rows: number of rows of the split.
+        error_before, error_after: expected calibration error on held-out rows, in [0, 1], without temperatures and
+            with the chosen candidate. They are equal if the chosen candidate is `none`.
+        sentences: number of distinct sentences.
+        folds: number of folds.
+        candidates: the candidates, in the order in which they were compared.
+    """
+
+    split: str
+    rows: int
+    error_before: float
+    error_after: float
+    sentences: int
+    folds: int
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The content of calibration.json.
+
+    Attributes:
+        temperatures: divisors of the logits before the softmax. A single temperature applies to all rows; it is 1
+            without temperature scaling. With one temperature per label, the logits of a row are divided by the
+            temperature of the label with the highest logit.
+        fit: the cross-validation; None if no temperature was fitted.
+        skipped: the reason why there is no temperature scaling, beginning with "because"; None with temperature
+            scaling.
+
+    Raises:
+        InputError: `temperatures` is empty or has a value outside [LEAST, MOST] of `metrics.temperature`; `fit` and
+            `skipped` are both None; or `skipped` is set and `temperatures` is not (1.0,).
+    """
+
+    temperatures: tuple[float, ...] = (1.0,)
+    fit: Fit | None = None
+    skipped: str | None = None
+
+    def __post_init__(self):
+        if not self.temperatures:
+            raise InputError("temperatures: expected one for each label, or one for all labels, got none")
+        for index, one in enumerate(self.temperatures):
+            if not LEAST <= one <= MOST:
+                raise InputError(f"temperatures[{index}]: expected a number from {LEAST:g} to {MOST:g}, got {one}")
+        if self.fit is None and self.skipped is None:
+            raise InputError("fit, skipped: expected the fit, or the reason why there is none, got neither")
+        if self.skipped is not None and self.temperatures != (1.0,):
+            raise InputError(
+                "temperatures: expected one temperature of 1, because skipped is set, got"
+                f" {self.format_temperatures()}. Omit temperatures or skipped."
+            )
+
+    def describe(self) -> str:
+        """Returns a line with the temperatures, or why there are none, and the results of the fit, if there was one."""
+        if self.fit is None:
+            return f"temperatures: not fitted, {self.skipped}"
+        fit = self.fit
+        rows = f"{counted(fit.rows, 'row')} of {fit.split}"
+        if self.skipped is not None:
+            line = f"temperatures: fitted on {rows}, but not kept, {self.skipped}"
+        else:
+            line = f"temperatures: {self.format_temperatures()}, fitted on {rows}"
+        line += f"; expected calibration error in {fit.folds}-fold cross-validation {100 * fit.error_before:.1f} points"
+        line += f" before, {100 * fit.error_after:.1f} after" if self.skipped is None else ""
+        for one in fit.candidates[1:]:
+            direction = "lower" if one.gain >= 0 else "higher"
+            line += f"; log loss {abs(one.gain):.4f} {direction} (standard error {one.gain_error:.4f})"
+            line += f" with {_WORDS[one.name]}"
+        if fit.rows < MIN_FIT_ROWS:
+            line += f"; warning: fewer than {MIN_FIT_ROWS} rows make probabilities imprecise; label more rows for dev"
+        return line
+
+    def format_temperatures(self) -> str:
+        """Returns the temperatures as text, in the order of the labels, such as "1.204, 0.950"."""
+        return ", ".join(f"{one:.3f}" for one in self.temperatures)
+
+
+_WORDS = {"one": "one temperature", "per label": "one for each label"}
+UNCALIBRATED = Calibration(skipped=f"because the model folder has no {CALIBRATION_NAME}")
+
+
+def read_calibration(folder: Path) -> Calibration:
+    """Reads the calibration of a model folder; returns `UNCALIBRATED` if the folder has no calibration.json.
+
+    Raises:
+        ModelFolderError: the file cannot be read, or is no calibration; the message names the file and the field.
+    """
+    path = folder / CALIBRATION_NAME
+    if not path.is_file():
+        return UNCALIBRATED
+    return read_model_file(path, CALIBRATION_FORMAT, lambda content: convert_json(Calibration, content))
+
+
+def write_calibration(folder: Path, calibration: Calibration) -> None:
+    """Writes calibration.json to a model folder; raises InputError if it cannot be written."""
+    with atomic_write(folder / CALIBRATION_NAME) as handle:
+        content = {"format": CALIBRATION_FORMAT} | asdict(calibration)
+        handle.write(json.dumps(content, indent=1, allow_nan=False) + "\n")

@@ -1,0 +1,430 @@
+"""Examples as model inputs: tokenizers, features and batches."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from qacg_models.errors import InputError
+from qacg_models.sentiment.example import blocks
+from qacg_models.utils.text import lone_surrogate, read_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+    from qacg_models.sentiment.example import Example
+
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency: int = 2) -> PreTrainedTokenizerFast:
+    """Trains an uncased WordPiece tokenizer; the same texts give the same vocabulary.
+
+    Accents are kept, so that "schön" differs from "schon"; text is normalised to NFC.
+
+    Args:
+        texts: the training sentences, and the context names if they are part of the input.
+        vocab_size: maximum number of pieces, special tokens included. Every character of the texts gets two pieces, for
+            the beginning and the inside of a word, even if that exceeds the limit.
+        min_frequency: number of times that a pair of pieces must occur to be merged.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        InputError: `vocab_size` does not exceed the number of special tokens, or `min_frequency` is below 1.
+    """
+    from tokenizers import Tokenizer, models, trainers
+
+    if vocab_size <= len(SPECIAL_TOKENS):
+        raise InputError(
+            f"vocab_size: expected more than {len(SPECIAL_TOKENS)}, the number of special tokens, got {vocab_size}"
+        )
+    if min_frequency < 1:
+        raise InputError(f"min_frequency: expected at least 1, got {min_frequency}")
+    texts = list(texts)
+    learner = Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS["unk_token"]))
+    _set_text_steps(learner, lowercase=True, keep_marks=True)
+    normalize = learner.normalizer.normalize_str
+    letters = sorted({letter for text in texts for letter in normalize(text)} - {" "})
+    # The trainer numbers the letters inside words in hash order. That order differs between runs and decides ties, so
+    # the letters are passed as special tokens, which have fixed numbers. Only the learner's vocabulary is used below.
+    known = [*SPECIAL_TOKENS.values(), *letters, *(f"##{letter}" for letter in letters)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=known, show_progress=False
+    )
+    learner.train_from_iterator(texts, trainer)
+    tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL_TOKENS["unk_token"]))
+    _set_text_steps(tokenizer, lowercase=True, keep_marks=True)
+    return _as_pretrained(tokenizer)
+
+
+def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
+    """Returns a BERT tokenizer with the vocabulary of a `vocab.txt`, which has one piece per line.
+
+    Args:
+        path: the file.
+        lowercase: True for an uncased vocabulary: text is lowercased, and accents are removed.
+
+    Raises:
+        InputError: the file cannot be read, repeats a piece, or lacks a special token.
+    """
+    from tokenizers import Tokenizer, models
+
+    try:
+        # Not splitlines(), which also splits at characters that a piece may contain, such as U+2028.
+        pieces = read_text(Path(path)).replace("\r\n", "\n").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as a vocabulary ({error})") from None
+    vocabulary: dict[str, int] = {}
+    for index, piece in enumerate(pieces):
+        if piece in vocabulary:
+            raise InputError(f"{path}:{index + 1}: repeats the piece {piece!r} of line {vocabulary[piece] + 1}")
+        vocabulary[piece] = index
+    missing = [token for token in SPECIAL_TOKENS.values() if token not in vocabulary]
+    if missing:
+        raise InputError(f"{path}: expected a BERT vocabulary, got one without {', '.join(missing)}")
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"]))
+    _set_text_steps(tokenizer, lowercase)
+    return _as_pretrained(tokenizer)
+
+
+def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
+    """Loads a tokenizer from a local folder that `save_pretrained` wrote, or from a `vocab.txt`.
+
+    Args:
+        path: the `vocab.txt`, or a folder with `tokenizer.json` or `vocab.txt`; nothing is downloaded.
+        lowercase: True for an uncased `vocab.txt`: text is lowercased, and accents are removed. Ignored for a
+            `tokenizer.json`, which stores its own setting.
+
+    Raises:
+        InputError: the path does not exist, the folder has no tokenizer, the tokenizer's file cannot be loaded, or a
+            required special token is missing.
+    """
+    path = Path(path)
+    if path.is_file():
+        return tokenizer_from_vocabulary(path, lowercase)
+    if not path.is_dir():
+        raise InputError(f"{path}: expected a tokenizer folder or vocabulary file, got none")
+    if not (path / "tokenizer.json").is_file():
+        if (path / "vocab.txt").is_file():
+            return tokenizer_from_vocabulary(path / "vocab.txt", lowercase)
+        raise InputError(f"{path}: expected tokenizer.json or vocab.txt in the folder, got neither")
+    from transformers import PreTrainedTokenizerFast
+
+    try:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+    except Exception as error:  # the loader raises bare Exception for a broken file
+        raise InputError(f"{path}: tokenizer.json cannot be loaded ({error})") from None
+    missing = [name for name in ("pad_token", "cls_token", "sep_token") if getattr(tokenizer, name) is None]
+    if missing:
+        raise InputError(
+            f"{path}: expected a tokenizer with pad_token, cls_token and sep_token, got one without"
+            f" {', '.join(missing)}"
+        )
+    return tokenizer
+
+
+def encode_examples(
+    rows: Sequence[Example],
+    tokenizer: PreTrainedTokenizerFast,
+    contexts: Sequence[str] | None,
+    max_length: int,
+    context_standalone: bool = False,
+) -> tuple[list[dict], int]:
+    """Encodes rows as unpadded model inputs.
+
+    Args:
+        rows: the examples; a row without a label gives inputs without `labels`.
+        tokenizer: adds token types and special tokens to one or two segments.
+        contexts: context names; the position is the context id. None: the model has no contexts.
+        max_length: maximum number of tokens of an input, special tokens included; longer inputs are truncated with
+            the strategy "longest_first".
+        context_standalone: True: the name of the context is not added as the second segment.
+
+    Returns:
+        The features of each row, and the number of truncated rows. Features are `input_ids` and `token_type_ids`
+        (lists of int), `labels` (the class index) for a row with a label, and `context_ids` (one id) with `contexts`.
+
+    Raises:
+        InputError: a row's context is not among `contexts`, or `max_length` leaves no room for text.
+    """
+    overhead = tokenizer.num_special_tokens_to_add(pair=not context_standalone)
+    if max_length <= overhead + 1:
+        raise InputError(f"max_length: expected at least {overhead + 2}, to leave room for text, got {max_length}")
+    ids = None if contexts is None else {name: index for index, name in enumerate(contexts)}
+    unknown = next((row.context for row in rows if ids is not None and row.context not in ids), None)
+    if unknown is not None:
+        raise InputError(f"context: expected one of {', '.join(contexts)}, got {unknown!r}")
+    if not rows:
+        return [], 0
+    batch = tokenizer(
+        [row.sentence for row in rows],
+        None if context_standalone else [row.context for row in rows],
+        truncation="longest_first",
+        max_length=max_length,
+        return_token_type_ids=True,
+    )
+    features = [
+        {"input_ids": tokens, "token_type_ids": types}
+        | ({} if row.label is None else {"labels": row.label})
+        | ({} if ids is None else {"context_ids": ids[row.context]})
+        for row, tokens, types in zip(rows, batch["input_ids"], batch["token_type_ids"])
+    ]
+    return features, sum(bool(encoding.overflowing) for encoding in batch.encodings)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The arguments of `encode_examples`, except the rows.
+
+    Attributes:
+        tokenizer: adds token types and special tokens.
+        contexts: context names; None: the model has no contexts.
+        max_length: maximum number of tokens of an input.
+        context_standalone: True: the name of the context is not part of the input.
+    """
+
+    tokenizer: PreTrainedTokenizerFast
+    contexts: Sequence[str] | None
+    max_length: int
+    context_standalone: bool = False
+
+
+class FeatureTable(Sequence[dict]):
+    """A read-only sequence of the features of labelled examples, as `encode_examples` returns them, in flat arrays.
+
+    Args:
+        rows: the examples, which are encoded in blocks.
+        encoding: how to encode them.
+
+    Attributes:
+        labels: (N,) int32 class indices.
+        contexts: (N,) int32 context ids; empty if the model has no contexts.
+        truncated: number of truncated rows.
+
+    Raises:
+        InputError: the context of a row is unknown, or `max_length` is too small.
+    """
+
+    def __init__(self, rows: Iterable[Example], encoding: Encoding):
+        import numpy as np
+
+        tokens, types = array("i"), array("b")
+        ends, labels, contexts = array("q", [0]), array("i"), array("i")
+        self.truncated = 0
+        options = encoding.tokenizer, encoding.contexts, encoding.max_length, encoding.context_standalone
+        for block in blocks(rows):
+            features, cut = encode_examples(block, *options)
+            self.truncated += cut
+            for feature in features:
+                tokens.extend(feature["input_ids"])
+                types.extend(feature["token_type_ids"])
+                ends.append(len(tokens))
+                labels.append(feature["labels"])
+                if encoding.contexts is not None:
+                    contexts.append(feature["context_ids"])
+        self._tokens, self._types, self._ends = tokens, types, np.asarray(ends)
+        self.labels, self.contexts = np.asarray(labels), np.asarray(contexts)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        start, end = self._ends[place : place + 2].tolist()
+        context = {"context_ids": int(self.contexts[place])} if len(self.contexts) else {}
+        tokens = {"input_ids": self._tokens[start:end].tolist(), "token_type_ids": self._types[start:end].tolist()}
+        return tokens | {"labels": int(self.labels[place])} | context
+
+    def lengths(self) -> np.ndarray:
+        """Returns (N,) numbers of tokens of the rows."""
+        return self._ends[1:] - self._ends[:-1]
+
+    def texts(self) -> np.ndarray:
+        """Returns (N,) text numbers, one for each row; rows with equal input_ids have the same number.
+
+        Texts are numbered from 0, in the order of their first rows.
+        """
+        import numpy as np
+
+        numbers: dict[bytes, int] = {}
+        pairs = zip(self._ends[:-1].tolist(), self._ends[1:].tolist())
+        return np.array([numbers.setdefault(self._tokens[a:b].tobytes(), len(numbers)) for a, b in pairs])
+
+
+def check_text(argument: str, text: str) -> None:
+    """Raises InputError for a text that cannot be encoded as UTF-8."""
+    if half := lone_surrogate(text):
+        raise InputError(f"{argument}: expected text that UTF-8 can encode, got {half}, half of a character; remove it")
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
+    """Raises InputError unless the value is a tokenizer with a padding token and at most `embeddings` tokens."""
+    if not hasattr(tokenizer, "pad_token_id"):
+        raise InputError(f"tokenizer: expected a tokenizer of transformers, got {type(tokenizer).__name__}")
+    if len(tokenizer) > embeddings:
+        raise InputError(f"tokenizer: expected at most {embeddings} tokens as in the model, got {len(tokenizer)}")
+    if tokenizer.pad_token_id is None:
+        raise InputError("tokenizer: expected a pad_token, got none")
+
+
+def _set_text_steps(tokenizer: Tokenizer, lowercase: bool, keep_marks: bool = False) -> None:
+    """Sets BERT's normaliser, pre-tokeniser and decoder.
+
+    With `keep_marks`, uncased text keeps its accents, and text is normalised to NFC.
+    """
+    from tokenizers import decoders, normalizers, pre_tokenizers
+
+    bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if keep_marks else None)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), bert]) if keep_marks else bert
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+
+
+def _as_pretrained(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    cls, sep = SPECIAL_TOKENS["cls_token"], SPECIAL_TOKENS["sep_token"]
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **SPECIAL_TOKENS,
+    )
+
+
+class PaddingCollator:
+    """Pads the features of `encode_examples` to the longest row of the batch.
+
+    Args:
+        pad_token_id: padding value of `input_ids`; token types and the attention mask are padded with 0.
+        share_texts: True: the batch has each distinct text once, so B is the number of distinct texts, and `text_ids`
+            (N,) has the index of each feature's text; requires a model whose `config.shares_texts` is True. False: the
+            batch has a text for each of the N features, so B is N.
+    """
+
+    def __init__(self, pad_token_id: int, share_texts: bool = False):
+        self.pad_token_id, self.share_texts = pad_token_id, share_texts
+
+    def __call__(self, features: Sequence[dict]) -> dict:
+        """Returns one padded batch as int64 tensors; `features` must not be empty.
+
+        For N features and B texts of at most L tokens, the batch has (B, L) input_ids, token_type_ids and
+        attention_mask. It also has (N,) labels and context_ids if the features have them, and (N,) text_ids with
+        `share_texts`.
+        """
+        texts, batch = _texts_and_values(features, self.share_texts)
+        lengths = torch.tensor([len(text["input_ids"]) for text in texts])
+        return batch | {
+            "input_ids": padded_rows([text["input_ids"] for text in texts], self.pad_token_id),
+            "token_type_ids": padded_rows([text["token_type_ids"] for text in texts], 0),
+            "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
+        }
+
+
+class PackingCollator:
+    """Concatenates the features of `encode_examples` into a packed batch without padding.
+
+    Usable as the `collate_fn` of a `DataLoader` or as the `data_collator` of a `Trainer`. The batch is a
+    dictionary of keyword arguments for this package's models. For N features and B texts with T tokens in all, it has:
+
+    - (N,) int64 labels and context_ids, if the features have them;
+    - (T,) int64 input_ids, position_ids and, if the features have them, token_type_ids;
+    - (B + 1,) int32 cu_seqlens, and the integer max_seqlen.
+
+    Args:
+        share_texts: True: the batch has each distinct text once, so B is the number of distinct texts, and `text_ids`
+            (N,) has the index of each feature's text; requires a model whose `config.shares_texts` is True. False: the
+            batch has a text for each of the N features, so B is N.
+    """
+
+    def __init__(self, share_texts: bool = False):
+        self.share_texts = share_texts
+
+    def __call__(self, features: Sequence[dict]) -> dict:
+        """Returns one packed batch.
+
+        Raises:
+            ValueError: there are no features, or a feature has no tokens.
+        """
+        if not features:
+            raise ValueError("features: expected at least one, got none")
+        lengths = [len(feature["input_ids"]) for feature in features]
+        if not min(lengths):
+            raise ValueError(f"features: expected at least one token each, got none in feature {lengths.index(0)}")
+        # (N,) first: transformers' Trainer takes the batch size from the first tensor it finds.
+        texts, batch = _texts_and_values(features, self.share_texts)
+        lengths = [len(text["input_ids"]) for text in texts]
+        for name in ("input_ids", "token_type_ids"):
+            if name in texts[0]:
+                batch[name] = torch.tensor([value for text in texts for value in text[name]])
+        ends = torch.tensor([0, *lengths]).cumsum(0)
+        batch["position_ids"] = torch.arange(int(ends[-1])) - ends[:-1].repeat_interleave(torch.tensor(lengths))
+        return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
+
+
+def _texts_and_values(features: Sequence[dict], share_texts: bool) -> tuple[Sequence[dict], dict[str, torch.Tensor]]:
+    """Returns the features that provide the texts of the batch, and the batch's tensors of one value per feature.
+
+    With `share_texts`, the first feature of each distinct text provides the text; otherwise every feature provides one.
+    The tensors are labels and context_ids, if the features have them, and text_ids with `share_texts`.
+    """
+    batch = {
+        name: torch.tensor([feature[name] for feature in features])
+        for name in ("labels", "context_ids")
+        if name in features[0]
+    }
+    if not share_texts:
+        return features, batch
+    numbers: dict[tuple[int, ...], int] = {}
+    texts: list[dict] = []
+    text_ids = []
+    for feature in features:
+        number = numbers.setdefault((*feature.get("token_type_ids", ()), *feature["input_ids"]), len(texts))
+        if number == len(texts):
+            texts.append(feature)
+        text_ids.append(number)
+    return texts, batch | {"text_ids": torch.tensor(text_ids)}
+
+
+def padded_rows(rows: Sequence[list[int]], fill: int) -> torch.Tensor:
+    """Returns one or more rows as one int64 tensor, padded on the right with `fill` to the longest row."""
+    length = max(map(len, rows))
+    return torch.tensor([row + [fill] * (length - len(row)) for row in rows], dtype=torch.int64)
+
+
+def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
+    """Returns the collator for a model: `PackingCollator` if its attention is fused, otherwise `PaddingCollator`.
+
+    Fused attention reads packed batches directly; other implementations may have to convert them to padded batches.
+    """
+    share_texts = getattr(model.config, "shares_texts", False)
+    if model.config._attn_implementation == "fused":
+        return PackingCollator(share_texts)
+    return PaddingCollator(tokenizer.pad_token_id, share_texts)
+
+
+def by_length(lengths: Sequence[int]) -> list[int]:
+    """Returns row indices ordered by length, shortest first, so that batches have little padding."""
+    return sorted(range(len(lengths)), key=lengths.__getitem__)

@@ -1,0 +1,394 @@
+"""A task, its examples, and the errors and unusable rows of a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qacg_models.errors import InputError
+from qacg_models.utils.text import clipped
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+METRICS = ("sentihood", "semeval", "classification")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Labels and aspects of one aspect-based sentiment task.
+
+    Args:
+        name: name of the task in saved files.
+        labels: label names; the position is the class index (`data.example.class_index`).
+        aspects: aspect names, in the order in which contexts, reports and, by default, predictions have them.
+        metrics: one of METRICS.
+        selection: name of the metric by which training selects a checkpoint.
+        has_absent: whether the first label means "no opinion on this aspect".
+        has_targets: whether a context also names a target, as in `location - 1 - price`.
+        complete: whether every pair of a sentence and a target must have a row for every aspect.
+
+    Raises:
+        InputError: there are no aspects or fewer than two labels, a name is empty or repeated, or `metrics` is unknown.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    aspects: tuple[str, ...]
+    metrics: str = "classification"
+    selection: str = "macro_f1"
+    has_absent: bool = False
+    has_targets: bool = False
+    complete: bool = False
+
+    def __post_init__(self):
+        for field, least in (("labels", 2), ("aspects", 1)):
+            names = getattr(self, field)
+            if len(names) < least or len(set(names)) < len(names) or not all(name.strip() for name in names):
+                raise InputError(f"{field}: expected at least {least} distinct, non-empty names, got {list(names)}")
+        if self.metrics not in METRICS:
+            raise InputError(f"metrics: expected one of {', '.join(METRICS)}, got {self.metrics!r}")
+
+    def context(self, target: str, aspect: str) -> str:
+        """Returns the name of a context: "target - aspect" if the task has targets, else the aspect.
+
+        Every pair has its own name. If "size" is an aspect too, the aspect "room - size" is in quotation marks, as in
+        `hotel - "room - size"`, because `hotel - room` can also be a target.
+        """
+        return f"{target} - {self._names.get(aspect, aspect)}" if self.has_targets else aspect
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """The aspects as they are written after a target."""
+
+        def name(aspect: str) -> str:
+            others = (other for other in self.aspects if other != aspect)
+            ambiguous = '"' in aspect or any(f"- {aspect}".endswith(f" - {other}") for other in others)
+            return json.dumps(aspect, ensure_ascii=False) if ambiguous else aspect
+
+        return {aspect: name(aspect) for aspect in self.aspects}
+
+    def contexts(self, targets: Iterable[str]) -> tuple[str, ...]:
+        """Returns the names of the contexts of targets, in the order of their ids; aspects vary fastest.
+
+        Args:
+            targets: names of the targets; ("",) for a task without targets.
+        """
+        return tuple(self.context(target, aspect) for target in targets for aspect in self.aspects)
+
+    def split_context(self, context: str) -> tuple[str, str]:
+        """Returns target (empty if the task has none) and aspect of a context name in a published format.
+
+        Raises:
+            ValueError: the name does not end in an aspect of the task, or has no target although the task has targets.
+        """
+        target, dash, aspect = context.rpartition(" - ") if self.has_targets else ("", "-", context)
+        if not dash or bool(target.strip()) != self.has_targets or aspect not in self.aspects:
+            expected = ", ".join(repr(self.context("<target>", name)) for name in self.aspects)
+            raise ValueError(f"context: expected one of {expected}, got {context!r}")
+        return target, aspect
+
+
+SENTIHOOD = Task(
+    name="sentihood",
+    labels=("None", "Positive", "Negative"),
+    aspects=("general", "price", "safety", "transit location"),
+    metrics="sentihood",
+    selection="strict_accuracy",
+    has_absent=True,
+    has_targets=True,
+    complete=True,
+)
+SEMEVAL = Task(
+    name="semeval2014",
+    labels=("none", "positive", "neutral", "negative", "conflict"),
+    aspects=("price", "anecdotes", "food", "ambience", "service"),
+    metrics="semeval",
+    selection="aspect_f1",
+    has_absent=True,
+    complete=True,
+)
+
+
+LISTED = 20  # maximum number of rows in an error message
+LONGEST = 150  # maximum number of characters of each problem after the first one in an error message
+BLOCK = 4096  # rows that are converted at a time
+
+
+class DataError(InputError):
+    """A data file or folder that cannot be used; the message begins with the path and, if known, the line.
+
+    Attributes:
+        path, line, reason: the parts of the message.
+    """
+
+    def __init__(self, path: Path | str, line: int | None, reason: str):
+        self.path, self.line, self.reason = Path(path), line, reason
+        super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
+
+
+class ReadingWarning(UserWarning):
+    """A property of a data file that its user should check, such as rows that are left out; begins with the path."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows are from, for messages: a file, or a DataFrame.
+
+    Attributes:
+        path: the file, or the name of the DataFrame's argument.
+        index: the index of the DataFrame, whose entry N - 1 belongs to the row with line number N; None for a file.
+    """
+
+    path: Path | str
+    index: Sequence[object] | None = None
+
+    def error(self, line: int | None, reason: str) -> InputError:
+        """Returns the error of a row: a DataError with its line, or an InputError with its index label."""
+        if self.index is None:
+            return DataError(self.path, line, reason)
+        return InputError(f"{self.path}: {reason}" if line is None else f"{self.path}: {self.place(line)}: {reason}")
+
+    def place(self, *lines: int) -> str:
+        """Returns "line N" or "lines N, M" for a file, "index LABEL, LABEL" for a DataFrame."""
+        if self.index is None:
+            return f"line{'s' if lines[1:] else ''} {', '.join(map(str, lines))}"
+        return f"index {', '.join(repr(self.index[line - 1]) for line in lines)}"
+
+
+class RowProblems:
+    """Collects the unusable rows of a file.
+
+    Attributes:
+        source: the file.
+        total: number of unusable rows.
+        counts: number of unusable rows by problem.
+    """
+
+    def __init__(self, source: Source | Path):
+        self.source = source if isinstance(source, Source) else Source(source)
+        self.total = 0
+        self.counts: Counter[str] = Counter()
+        self._lines: dict[str, list[int]] = {}
+        self._listed = 0
+
+    def add(self, line: int, problem: str) -> None:
+        """Adds a row by its line number; `problem` is a predicate such as "has an empty 'label'"."""
+        self.total += 1
+        self.counts[problem] += 1
+        if self._listed < LISTED:
+            self._lines.setdefault(problem, []).append(line)
+            self._listed += 1
+
+    def error(self, advice: str) -> InputError:
+        """Returns an error that lists the first LISTED rows; at least one row must have been added.
+
+        The message begins with the path and the line of the first row, and ends with `advice`.
+        """
+        (problem, (first, *same)), *others = self._lines.items()
+        parts = [f"{problem} (also {self.source.place(*same)})" if same else problem]
+        parts += [f"{self.source.place(*lines)}: {clipped(other, LONGEST)}" for other, lines in others]
+        if self.total > self._listed:
+            parts.append(f"and {self.total - self._listed:,} more")
+        return self.source.error(first, "; ".join([*parts, advice]))
+
+    def lines(self) -> str:
+        """Returns the line numbers of the first LISTED rows as text, and the number of others."""
+        more = f" and {self.total - self._listed:,} more" if self.total > self._listed else ""
+        return self.source.place(*sorted(line for lines in self._lines.values() for line in lines)) + more
+
+    def summary(self) -> str:
+        """Returns the number of rows with each problem as text, such as "3 with an empty 'label'"."""
+        return ", ".join(f"{count:,} {problem.replace('has', 'with', 1)}" for problem, count in self.counts.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One sentence with one context, and the line of this row in the file.
+
+    Attributes:
+        id: id of the sentence in its file; if the file has no ids, "line N", where N is the first line of the sentence,
+            or "text N" for the Nth text of XML. A further opinion on the same aspect and target has " (2)" at the end.
+            If several files are read, the id begins with the number of the file, as in "2/line 7".
+        sentence: the text.
+        context: name of the context, as `Task.context` returns it.
+        target: name of the target, or the words that an opinion is about, which are no part of the context; empty if
+            there is none.
+        aspect: name of the aspect.
+        label: class index; None for texts to predict.
+        line: line number in the file, from 1.
+        split: content of the file's column `split`, in lower case; empty if there is none.
+    """
+
+    id: str
+    sentence: str
+    context: str
+    target: str
+    aspect: str
+    label: int | None
+    line: int
+    split: str = ""
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """The pair (id, target). Rows with the same pair form a group, which metrics such as strict accuracy rate."""
+        return self.id, self.target
+
+
+_FIELDS = [field.name for field in fields(Example)]
+
+
+class ExampleTable(Sequence[Example]):
+    """A read-only sequence of examples, stored as a DataFrame with a column for each field of `Example`.
+
+    It compares equal to any sequence of the same examples.
+    """
+
+    def __init__(self, frame: DataFrame):
+        self.frame = frame[_FIELDS]
+
+    def where(self, mask: Any) -> ExampleTable:
+        """Returns the examples for which `mask`, a boolean array of as many values as examples, is True."""
+        return ExampleTable(self.frame[mask])
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return list(_examples(self.frame.iloc[index]))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index: expected one of {len(self)} rows, got {index}")
+        return next(_examples(self.frame.iloc[[index]]))
+
+    def __iter__(self) -> Iterator[Example]:
+        for start in range(0, len(self), BLOCK):
+            yield from _examples(self.frame.iloc[start : start + BLOCK])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} examples>"
+
+
+def _examples(frame: DataFrame) -> Iterator[Example]:
+    return map(Example, *(frame[name].tolist() for name in _FIELDS))
+
+
+def frame_of(rows: Sequence[Example]) -> DataFrame:
+    """Returns examples as a DataFrame with a column for each field of `Example`; without a copy for an ExampleTable."""
+    import pandas as pd
+
+    if isinstance(rows, ExampleTable):
+        return rows.frame
+    return pd.DataFrame({name: [getattr(row, name) for row in rows] for name in _FIELDS})
+
+
+def distinct(rows: Sequence[Example], *names: str) -> list[tuple]:
+    """Returns the distinct values of some fields, as tuples in the order of first occurrence."""
+    return list(frame_of(rows)[list(names)].drop_duplicates().itertuples(index=False, name=None))
+
+
+def counts(rows: Sequence[Example], name: str) -> dict[Any, int]:
+    """Returns the number of occurrences of each value of a field, in the order of first occurrence."""
+    return frame_of(rows)[name].value_counts(sort=False).to_dict()
+
+
+def blocks(values: Iterable, size: int = BLOCK) -> Iterator[list]:
+    """Yields the values in lists of `size`; the last may be shorter."""
+    iterator = iter(values)
+    while block := list(islice(iterator, size)):
+        yield block
+
+
+def labelled_examples(rows: DataFrame, source: Source, task: Task, advice: str = "") -> ExampleTable:
+    """Returns rows with names of labels as examples with class indices, and checks the groups of the rows.
+
+    Every reader of labelled data calls this function. A group consists of the rows of one id and target.
+
+    Args:
+        rows: columns id, sentence, target, aspect, label (a name), line and, optionally, split.
+        source: where the rows are from, for errors.
+        task: the labels and aspects; spelling and case must match. With the task SENTIHOOD or another complete task,
+            a group must have a row for each aspect.
+        advice: end of the error for an unknown aspect.
+
+    Raises:
+        InputError: a row has an unknown aspect or label, the same aspect as an earlier row of its group, or another
+            sentence than its group; a group is incomplete; or there are no rows. A DataError if `source` is a file.
+    """
+    if rows.empty:
+        raise source.error(None, "has no rows")
+    aspects, labels = ({name: n for n, name in enumerate(names)} for names in (task.aspects, task.labels))
+    known, index = rows["aspect"].isin(aspects), rows["label"].map(labels)
+    bad = ~known | index.isna()
+    if bad.any():
+        row = rows.iloc[int(bad.to_numpy().argmax())]
+        name, names, end = ("label", task.labels, "") if row["aspect"] in aspects else ("aspect", task.aspects, advice)
+        raise source.error(int(row["line"]), f"{name}: expected one of {', '.join(names)}, got {row[name]!r}{end}")
+    _check_groups(rows, source, task)
+    found = rows.assign(label=index.astype("int32"))
+    if "split" not in found:
+        found["split"] = ""
+    found["context"] = found["aspect"]
+    if task.has_targets:
+        pairs = found[["target", "aspect"]].drop_duplicates()
+        names = {pair: task.context(*pair) for pair in pairs.itertuples(index=False, name=None)}
+        found["context"] = [names[pair] for pair in zip(found["target"], found["aspect"])]
+    return ExampleTable(found)
+
+
+def _check_groups(rows: DataFrame, source: Source, task: Task) -> None:
+    """Raises InputError for a row or group that contradicts its group (`labelled_examples`)."""
+    groups = rows.groupby(["id", "target"], sort=False)
+    repeated = rows.duplicated(["id", "target", "aspect"]).to_numpy()
+    different = (rows["sentence"] != groups["sentence"].transform("first")).to_numpy()
+    if (repeated | different).any():
+        place = int((repeated | different).argmax())
+        row = rows.iloc[place]
+        before = rows.iloc[:place]
+        before = before[(before["id"] == row["id"]) & (before["target"] == row["target"])]
+        if repeated[place]:
+            earlier = source.place(int(before[before["aspect"] == row["aspect"]]["line"].iloc[0]))
+            reason = f"already has a row for {task.context(row['target'], row['aspect'])!r}"
+            advice = "delete one of the rows, or give each sentence its own id"
+        else:
+            earlier = source.place(int(before["line"].iloc[0]))
+            reason, advice = "has a different sentence", "give each sentence its own id"
+        preposition = "on" if source.index is None else "at"
+        raise source.error(int(row["line"]), f"id {row['id']!r} {reason} {preposition} {earlier}; {advice}")
+    if not task.complete:
+        return
+    incomplete = groups["aspect"].transform("size").to_numpy() < len(task.aspects)
+    if incomplete.any():
+        row = rows.iloc[int(incomplete.argmax())]
+        has = rows[(rows["id"] == row["id"]) & (rows["target"] == row["target"])]["aspect"].tolist()
+        named = f"id {row['id']!r}, target {row['target']!r}" if row["target"] else f"id {row['id']!r}"
+        missing = ", ".join(aspect for aspect in task.aspects if aspect not in has)
+        raise source.error(
+            int(row["line"]),
+            f"{named}: expected a row for each of {len(task.aspects)} aspects, got {len(has)} (the first on this line);"
+            f" add rows for {missing}",
+        )
+
+
+def text_digest(text: str) -> bytes:
+    """Returns a 16-byte digest of a text, to compare millions of texts in little memory."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def text_fraction(text: str) -> float:
+    """Returns a hash of a text, in [0, 1), to sample texts independently of their order."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64

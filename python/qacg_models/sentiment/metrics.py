@@ -1,0 +1,633 @@
+"""Metrics of aspect-based sentiment, their confidence intervals, scores of single classes, and the majority baseline.
+
+A judge is a callable that computes the metrics of fixed rows for given weights of the rows, as the bootstrap requires.
+
+| metrics | group of rows | source |
+|---|---|---|
+| SentiHood | a sentence and target, with a row per aspect | Saeidi et al., 2016 |
+| SemEval | a sentence, with a row per category | SemEval-2014, task 4 |
+| classification | a sentence, or a sentence and target, with any rows | the user's data |
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import ClassVar
+
+import numpy as np
+
+from qacg_models.sentiment.example import Example, Task
+from qacg_models.utils.fields import convert_json_fields
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Base class of sets of metrics; the fields of a set are its metrics and `undefined`.
+
+    Metrics are shares between 0 and 1, or NaN if they are undefined for the rows.
+
+    Attributes:
+        TITLES: title of each metric in tables, in the order of the tables.
+        undefined: names of undefined metrics. A metric that is a mean over aspects has no entry for the mean, but an
+            entry "metric: aspect" for each aspect whose value is undefined, such as "sentiment_auc: safety".
+    """
+
+    TITLES: ClassVar[dict[str, str]]
+
+    def to_json(self) -> dict:
+        """Returns the metrics and `undefined` as JSON types, with NaN as None."""
+        return plain(self) | {"undefined": list(self.undefined)}
+
+    @classmethod
+    def from_json(cls, content: object, path: str = "") -> Metrics:
+        """Returns the metrics that `to_json` converted to JSON types.
+
+        Args:
+            content: the JSON value.
+            path: position of the value in its file, for errors.
+
+        Raises:
+            InputError: `content` is not a JSON object; a metric is missing or unknown, or neither a number nor null; or
+                `undefined` is not a list of str.
+        """
+        kinds = dict.fromkeys(cls.TITLES, float | None) | {"undefined": tuple[str, ...]}
+        values = convert_json_fields(kinds, content, path)
+        return cls(**{name: math.nan if value is None else value for name, value in values.items()})
+
+
+def plain(record: object) -> dict[str, object]:
+    """Returns the fields of a dataclass, with NaN as None."""
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in asdict(record).items()  # type: ignore[call-overload]
+    }
+
+
+def ratio(part: float, whole: float) -> float:
+    """Returns part / whole; NaN if `whole` is 0."""
+    return float(part / whole) if whole else math.nan
+
+
+def f1(precision: float, recall: float) -> float:
+    """Returns the harmonic mean of precision and recall; 0 if both are 0."""
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def check_rows(gold: np.ndarray, probabilities: np.ndarray, rows: int, classes: int) -> None:
+    """Raises ValueError unless `gold` and `probabilities` have valid shapes and values.
+
+    Args:
+        gold: expected (rows,), with classes from 0 to `classes` - 1.
+        probabilities: expected (rows, classes), with finite numbers of at least 0.
+        rows: number of rows, expected to be at least 1.
+        classes: number of classes.
+    """
+    if not rows:
+        raise ValueError("rows: expected at least one, got none")
+    if gold.shape != (rows,) or probabilities.shape != (rows, classes):
+        raise ValueError(
+            f"gold, probabilities: expected shapes ({rows},) and ({rows}, {classes}), got {gold.shape} and"
+            f" {probabilities.shape}"
+        )
+    if not np.isin(gold, range(classes)).all():
+        unknown = gold[~np.isin(gold, range(classes))][0]
+        raise ValueError(f"gold: expected classes from 0 to {classes - 1}, got {unknown}")
+    if not np.isfinite(probabilities).all() or (probabilities < 0).any():
+        row = int(np.argwhere(~np.isfinite(probabilities) | (probabilities < 0))[0][0])
+        values = probabilities[row].tolist()
+        raise ValueError(f"probabilities: expected finite numbers of at least 0, got {values} in row {row}")
+
+
+def check_matrix(name: str, values: np.ndarray) -> None:
+    """Raises ValueError unless the array has two dimensions."""
+    if values.ndim != 2:
+        raise ValueError(f"{name}: expected shape (rows, classes), got {values.shape}")
+
+
+def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Arranges rows as a table of groups by aspects.
+
+    Args:
+        groups: (N,) group of each row.
+        aspects: (N,) aspect of each row.
+
+    Returns:
+        The aspect names in alphabetical order, and a (groups, aspects) array of row indices. Groups are in the order of
+        their first rows.
+
+    Raises:
+        ValueError: `groups` and `aspects` differ in length, there are no rows, or a group lacks or repeats an aspect.
+    """
+    if len(groups) != len(aspects):
+        raise ValueError(f"aspects: expected {len(groups)}, one for each row, got {len(aspects)}")
+    if not len(groups):
+        raise ValueError("rows: expected at least one, got none")
+    names = sorted(set(aspects))
+    column = {name: index for index, name in enumerate(names)}
+    found: dict[Hashable, list[int]] = {}
+    for row, (group, aspect) in enumerate(zip(groups, aspects)):
+        cells = found.setdefault(group, [-1] * len(names))
+        if cells[column[aspect]] != -1:
+            raise ValueError(
+                f"rows: expected one row per group and aspect, got two for group {group!r}, aspect {aspect!r}"
+            )
+        cells[column[aspect]] = row
+    table = np.array(list(found.values()))
+    if (table < 0).any():
+        group, aspect = np.argwhere(table < 0)[0]
+        named = f"group {list(found)[group]!r}, aspect {names[aspect]!r}"
+        raise ValueError(f"rows: expected one row per group and aspect, got none for {named}")
+    return names, table
+
+
+NONE = 0  # class index of "no opinion"
+
+
+@dataclass(frozen=True)
+class SentiHoodMetrics(Metrics):
+    """SentiHood's five metrics, shares between 0 and 1. A group is the rows of one sentence and target.
+
+    - strict accuracy: share of groups in which every aspect is correct;
+    - aspect macro-F1: precision and recall of "the row has an opinion" in each group with an opinion, averaged over
+      these groups; F1 is the harmonic mean of the two averages (not the average of F1);
+    - aspect AUC: ROC AUC of P(None) for "the row has no opinion", per aspect, averaged over aspects;
+    - sentiment accuracy: accuracy of the more probable of Positive and Negative, over rows that have an opinion;
+    - sentiment AUC: ROC AUC of P(Negative) / (P(Positive) + P(Negative)) for "the row is Negative", over rows that have
+      an opinion, per aspect, averaged over aspects.
+
+    An AUC is averaged over the aspects for which it is defined, and NaN without such an aspect. Aspect macro-F1 and
+    sentiment accuracy are NaN if no row has an opinion.
+    """
+
+    TITLES: ClassVar = {
+        "strict_accuracy": "strict accuracy",
+        "aspect_macro_f1": "aspect macro-F1",
+        "aspect_auc": "aspect AUC",
+        "sentiment_accuracy": "sentiment accuracy",
+        "sentiment_auc": "sentiment AUC",
+    }
+
+    strict_accuracy: float
+    aspect_macro_f1: float
+    aspect_auc: float
+    sentiment_accuracy: float
+    sentiment_auc: float
+    undefined: tuple[str, ...] = ()
+
+
+class Auc:
+    """Area under the ROC curve: P(score of a positive > score of a negative) + P(equal) / 2.
+
+    Args:
+        truth: (N,) booleans: True for positives.
+        score: (N,) numbers.
+    """
+
+    def __init__(self, truth: np.ndarray, score: np.ndarray):
+        self.truth = truth.astype(bool)
+        values, self.rank = np.unique(score, return_inverse=True)
+        self.ranks = len(values)
+
+    def __call__(self, weights: np.ndarray) -> float:
+        """Returns the area for (N,) weights of the rows; NaN if all positives or all negatives have the weight 0."""
+        positive, negative = (
+            np.bincount(self.rank[chosen], weights[chosen], self.ranks) for chosen in (self.truth, ~self.truth)
+        )
+        total = positive.sum() * negative.sum()
+        if not total:
+            return math.nan
+        below = np.cumsum(negative) - negative
+        return float((positive * (below + negative / 2)).sum() / total)
+
+
+class SentiHoodJudge:
+    """A callable that computes the five metrics of fixed rows for given weights of the rows.
+
+    Args:
+        groups: (N,) group of each row, in any order.
+        aspects: (N,) aspect of each row; every group has every aspect once.
+        gold: (N,) true classes: 0 None, 1 Positive, 2 Negative.
+        probabilities: (N, 3) class probabilities, or scores >= 0 with the same ranking. Of tied classes the lowest
+            index is predicted.
+
+    Raises:
+        ValueError: shapes do not match; there are no rows; a class is not 0, 1 or 2; a probability is negative or not
+            finite; or a group lacks or repeats an aspect.
+    """
+
+    def __init__(
+        self, groups: Sequence[Hashable], aspects: Sequence[str], gold: Sequence[int], probabilities: np.ndarray
+    ):
+        gold, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
+        self.names, self.table = group_table(groups, aspects)
+        check_rows(gold, probabilities, self.table.size, 3)
+        truth = gold[self.table]  # (groups, aspects)
+        guess = probabilities.argmax(axis=1)[self.table]
+        self.right = (truth == guess).all(axis=1)
+        self.opinion = truth != NONE
+        self.hits = (self.opinion & (guess != NONE)).sum(axis=1)
+        # A group without predicted opinions has a precision of 0.
+        self.precision = self.hits / np.maximum((guess != NONE).sum(axis=1), 1)
+        self.recall = self.hits / np.maximum(self.opinion.sum(axis=1), 1)
+        positive, negative = 1, 2
+        polar = probabilities[:, positive] + probabilities[:, negative]
+        # Where P(None) = 1, the ratio is 0/0; 0.5 then means no preference.
+        safe = np.where(polar > 0, polar, 1.0)
+        against = np.where(polar > 0, probabilities[:, negative] / safe, 0.5)[self.table]
+        self.right_sentiment = (against > 0.5) == (truth == negative)
+        absence = probabilities[:, NONE][self.table]
+        self.aspect_aucs = [Auc(truth[:, i] == NONE, absence[:, i]) for i in range(len(self.names))]
+        self.sentiment_aucs = [
+            Auc(truth[kept, i] == negative, against[kept, i]) for i, kept in enumerate(self.opinion.T)
+        ]
+
+    def __call__(self, weights: np.ndarray | None = None) -> SentiHoodMetrics:
+        """Returns the metrics for (N,) weights, which must be equal within a group; None: each row counts once."""
+        weight = np.ones(len(self.table)) if weights is None else np.asarray(weights, np.float64)[self.table[:, 0]]
+        undefined: list[str] = []
+        aspect_auc = self._mean("aspect_auc", [auc(weight) for auc in self.aspect_aucs], undefined)
+        by_opinion = [auc(weight[kept]) for auc, kept in zip(self.sentiment_aucs, self.opinion.T)]
+        sentiment_auc = self._mean("sentiment_auc", by_opinion, undefined)
+        opinions = self.opinion * weight[:, None]
+        sentiment_accuracy = ratio((self.right_sentiment * opinions).sum(), opinions.sum())
+        if math.isnan(sentiment_accuracy):
+            undefined.append("sentiment_accuracy")
+        return SentiHoodMetrics(
+            strict_accuracy=ratio((self.right * weight).sum(), weight.sum()),
+            aspect_macro_f1=self._aspect_macro_f1(weight, undefined),
+            aspect_auc=aspect_auc,
+            sentiment_accuracy=sentiment_accuracy,
+            sentiment_auc=sentiment_auc,
+            undefined=tuple(undefined),
+        )
+
+    def _mean(self, metric: str, values: list[float], undefined: list[str]) -> float:
+        """Returns the mean over the aspects whose value is defined; NaN if there is none.
+
+        For each aspect whose value is undefined, "metric: aspect" is added to `undefined`.
+        """
+        undefined += [f"{metric}: {name}" for name, value in zip(self.names, values) if math.isnan(value)]
+        known = [value for value in values if not math.isnan(value)]
+        return float(np.mean(known)) if known else math.nan
+
+    def _aspect_macro_f1(self, weight: np.ndarray, undefined: list[str]) -> float:
+        weight = weight * self.opinion.any(axis=1)
+        judged = weight.sum()
+        if not judged:
+            undefined.append("aspect_macro_f1")
+            return math.nan
+        # fsum: the result does not depend on the order of groups.
+        precision, recall = (math.fsum(share * weight) / judged for share in (self.precision, self.recall))
+        return float(2 * precision * recall / (precision + recall)) if precision + recall else 0.0
+
+
+# Classes by k of a k-class accuracy: 1 positive, 2 neutral, 3 negative, 4 conflict.
+SEMEVAL_CLASSES = {4: (1, 2, 3, 4), 3: (1, 2, 3), 2: (1, 3)}
+
+
+@dataclass(frozen=True)
+class SemEvalMetrics(Metrics):
+    """Metrics of SemEval-2014's aspect categories and their sentiment, six shares between 0 and 1.
+
+    - aspect precision, recall and F1 of "the sentence is about this category", over all sentences and categories;
+    - k-class accuracy: accuracy over the rows whose true label is one of k labels. The prediction is the most probable
+      of these k labels: positive and negative for k = 2; also neutral for k = 3; also conflict for k = 4.
+
+    Aspect precision and F1 are 0 if no category is predicted. The aspect metrics are NaN if every true label is "none".
+    A k-class accuracy is NaN if no true label is among the k labels.
+    """
+
+    TITLES: ClassVar = {
+        "aspect_precision": "aspect P",
+        "aspect_recall": "aspect R",
+        "aspect_f1": "aspect F1",
+        "accuracy_4": "4-class accuracy",
+        "accuracy_3": "3-class accuracy",
+        "accuracy_2": "2-class accuracy",
+    }
+
+    aspect_precision: float
+    aspect_recall: float
+    aspect_f1: float
+    accuracy_4: float
+    accuracy_3: float
+    accuracy_2: float
+    undefined: tuple[str, ...] = ()
+
+
+class SemEvalJudge:
+    """A callable that computes the metrics of fixed rows for given weights of the rows.
+
+    Args:
+        groups: (N,) sentence of each row, in any order.
+        aspects: (N,) category of each row; every sentence has every category once.
+        gold: (N,) true classes: 0 none, 1 positive, 2 neutral, 3 negative, 4 conflict.
+        probabilities: (N, 5). Of tied classes the lowest index is predicted.
+
+    Raises:
+        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, a probability is negative or
+            not finite, or a sentence lacks or repeats a category.
+    """
+
+    def __init__(
+        self, groups: Sequence[Hashable], aspects: Sequence[str], gold: Sequence[int], probabilities: np.ndarray
+    ):
+        self.gold, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
+        group_table(groups, aspects)
+        check_rows(self.gold, probabilities, len(groups), 5)
+        self.named, self.guessed = self.gold != NONE, probabilities.argmax(axis=1) != NONE
+        self.right = {
+            count: np.asarray(classes)[probabilities[:, classes].argmax(axis=1)] == self.gold
+            for count, classes in SEMEVAL_CLASSES.items()
+        }
+
+    def __call__(self, weights: np.ndarray | None = None) -> SemEvalMetrics:
+        """Returns the metrics for (N,) weights; None: each row counts once."""
+        weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
+        hits, named, guessed = (
+            (chosen * weight).sum() for chosen in (self.named & self.guessed, self.named, self.guessed)
+        )
+        recall = ratio(hits, named)
+        precision = math.nan if math.isnan(recall) else ratio(hits, guessed) if guessed else 0.0
+        accuracies = {}
+        for count, classes in SEMEVAL_CLASSES.items():
+            judged = np.isin(self.gold, classes) * weight
+            accuracies[f"accuracy_{count}"] = ratio((self.right[count] * judged).sum(), judged.sum())
+        values = {
+            "aspect_precision": precision,
+            "aspect_recall": recall,
+            "aspect_f1": math.nan if math.isnan(recall) else f1(precision, recall),
+            **accuracies,
+        }
+        return SemEvalMetrics(**values, undefined=tuple(name for name, value in values.items() if math.isnan(value)))
+
+
+@dataclass(frozen=True)
+class ClassificationMetrics(Metrics):
+    """Metrics of the user's labels and aspects, five shares between 0 and 1.
+
+    - accuracy: share of rows that are predicted correctly;
+    - macro-F1: mean F1 of the labels that occur as true labels, as `f1_score(gold, predicted, labels=np.unique(gold),
+      average="macro")` of scikit-learn; labels that are only predicted are not averaged;
+    - strict accuracy: share of groups (a sentence, or a sentence and a target) whose rows are all predicted correctly;
+    - aspect F1: F1 of "the row has an opinion" over all rows;
+    - sentiment accuracy: accuracy of the most probable label other than "no opinion", over the rows with an opinion.
+
+    The last two are NaN if no label means "no opinion" or no row has an opinion.
+    """
+
+    TITLES: ClassVar = {
+        "accuracy": "accuracy",
+        "macro_f1": "macro-F1",
+        "strict_accuracy": "strict accuracy",
+        "aspect_f1": "aspect F1",
+        "sentiment_accuracy": "sentiment accuracy",
+    }
+
+    accuracy: float
+    macro_f1: float
+    strict_accuracy: float
+    aspect_f1: float
+    sentiment_accuracy: float
+    undefined: tuple[str, ...] = ()
+
+
+class ClassificationJudge:
+    """A callable that computes the metrics of fixed rows for given weights of the rows.
+
+    Args:
+        groups: (N,) group of each row, in any order.
+        gold: (N,) true classes.
+        probabilities: (N, classes). Of tied classes the lowest index is predicted.
+        has_absent: whether class 0 means "no opinion".
+
+    Raises:
+        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a probability is negative
+            or not finite.
+    """
+
+    def __init__(self, groups: Sequence[Hashable], gold: Sequence[int], probabilities: np.ndarray, *, has_absent: bool):
+        self.gold, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
+        check_matrix("probabilities", probabilities)
+        check_rows(self.gold, probabilities, len(groups), probabilities.shape[1])
+        self.guess, self.has_absent = probabilities.argmax(axis=1), has_absent
+        self.right = self.guess == self.gold
+        numbers: dict[Hashable, int] = {}
+        self.group = np.array([numbers.setdefault(group, len(numbers)) for group in groups])
+        self.right_group = np.bincount(self.group, ~self.right) == 0
+        self.first = np.unique(self.group, return_index=True)[1]
+        if has_absent:
+            self.right_opinion = probabilities[:, 1:].argmax(axis=1) + 1 == self.gold
+
+    def __call__(self, weights: np.ndarray | None = None) -> ClassificationMetrics:
+        """Returns the metrics for (N,) weights, which must be equal within a group; None: each row counts once."""
+        weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
+        by_group = weight[self.first]
+        scores = [
+            self._f1(self.gold == label, self.guess == label, weight) for label in np.unique(self.gold[weight > 0])
+        ]
+        aspect_f1 = sentiment = math.nan
+        if self.has_absent:
+            opinion = (self.gold != 0) * weight
+            aspect_f1 = self._f1(self.gold != 0, self.guess != 0, weight) if opinion.any() else math.nan
+            sentiment = ratio((self.right_opinion * opinion).sum(), opinion.sum())
+        values = {
+            "accuracy": ratio((self.right * weight).sum(), weight.sum()),
+            "macro_f1": math.fsum(scores) / len(scores) if scores else math.nan,
+            "strict_accuracy": ratio((self.right_group * by_group).sum(), by_group.sum()),
+            "aspect_f1": aspect_f1,
+            "sentiment_accuracy": sentiment,
+        }
+        return ClassificationMetrics(
+            **values, undefined=tuple(name for name, value in values.items() if math.isnan(value))
+        )
+
+    @staticmethod
+    def _f1(truth: np.ndarray, guess: np.ndarray, weight: np.ndarray) -> float:
+        hits, true, guessed = ((chosen * weight).sum() for chosen in (truth & guess, truth, guess))
+        return float(f1(hits / guessed if guessed else 0.0, hits / true))
+
+
+METRIC_CLASSES: dict[str, type[Metrics]] = {
+    "sentihood": SentiHoodMetrics,
+    "semeval": SemEvalMetrics,
+    "classification": ClassificationMetrics,
+}
+
+
+def titles_of(names: Collection[str]) -> dict[str, str]:
+    """Returns titles by metric name, for the first class in METRIC_CLASSES whose metrics all occur in `names`.
+
+    Args:
+        names: names of metrics, such as the keys of stored metrics; other names are ignored.
+
+    Raises:
+        ValueError: there is no such class.
+    """
+    for kind in METRIC_CLASSES.values():
+        if kind.TITLES.keys() <= set(names):
+            return kind.TITLES
+    raise ValueError(f"names: expected all metrics of one of {', '.join(METRIC_CLASSES)}, got {sorted(names)}")
+
+
+def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
+    """Returns a function that computes the task's metrics for given weights of the rows.
+
+    Its argument is (N,) weights, equal for all rows of a group (a sentence and target); None: each row counts once.
+
+    Args:
+        task: the task, which selects the metrics.
+        rows: labelled rows.
+        probabilities: (N, classes), in the order of `rows`.
+
+    Raises:
+        ValueError: `probabilities` has another number of rows, there are no rows, a label is not a class, a probability
+            is negative or not finite, or a group (a sentence and target) lacks or repeats an aspect although the
+            metrics require each aspect once.
+    """
+    groups, gold = [row.group for row in rows], [row.label for row in rows]
+    aspects = [row.aspect for row in rows]
+    if task.metrics == "sentihood":
+        return SentiHoodJudge(groups, aspects, gold, probabilities)
+    if task.metrics == "semeval":
+        return SemEvalJudge(groups, aspects, gold, probabilities)
+    return ClassificationJudge(groups, gold, probabilities, has_absent=task.has_absent)
+
+
+def judge(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Metrics:
+    """Returns the task's metrics; every row counts once.
+
+    Args:
+        task: the task, which selects the metrics.
+        rows: labelled rows.
+        probabilities: (N, classes), in the order of `rows`.
+
+    Raises:
+        ValueError: `probabilities` has another number of rows, there are no rows, a label is not a class, a probability
+            is negative or not finite, or a group (a sentence and target) lacks or repeats an aspect although the
+            metrics require each aspect once.
+    """
+    return judge_for(task, rows, probabilities)(None)
+
+
+def majority_probabilities(label_shares: Sequence[float], rows: int) -> np.ndarray:
+    """Returns (rows, classes) float64 probabilities of the majority baseline: the same label shares for every row.
+
+    Args:
+        label_shares: (classes,) share of each label in the training split.
+        rows: number of rows.
+    """
+    return np.tile(np.asarray(label_shares, dtype=np.float64), (rows, 1))
+
+
+def intervals(
+    judge: Callable[[np.ndarray], Metrics], sentences: Sequence[Hashable], *, repeats: int = 1000, seed: int = 0
+) -> dict[str, tuple[float, float]]:
+    """Returns 95 % intervals of every metric by the bootstrap over sentences (Efron, 1979): percentiles of samples.
+
+    Sentences, not rows, are drawn with replacement: rows of a sentence are dependent, and drawing rows would make the
+    intervals too narrow. A sample in which a metric is undefined is left out of the interval of that metric.
+
+    Args:
+        judge: function that computes the metrics for (N,) weights of the rows.
+        sentences: (N,) sentence of each row, at least one.
+        repeats: number of samples, at least 1.
+        seed: seed of the samples.
+
+    Returns:
+        Lower and upper bound by metric; NaN for a metric that is undefined in every sample.
+    """
+    drawn: dict[str, list[float]] = {}
+    for weights in resampled(sentences, repeats, np.random.default_rng(seed)):
+        metrics = judge(weights)
+        for name in metrics.TITLES:
+            drawn.setdefault(name, []).append(getattr(metrics, name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a metric that is undefined in all samples gives NaN
+        bounds = {name: np.nanpercentile(values, (2.5, 97.5)) for name, values in drawn.items()}
+    return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
+
+
+def resampled(sentences: Sequence[Hashable], repeats: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yields (N,) float64 weights of the rows for each sample.
+
+    The weight of a row is the number of times that its sentence was drawn. Each sample draws, with replacement, as many
+    sentences as there are distinct sentences.
+
+    Args:
+        sentences: (N,) sentence of each row, at least one.
+        repeats: number of samples.
+        generator: random generator, whose state changes.
+    """
+    numbers: dict[Hashable, int] = {}
+    sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
+    for _ in range(repeats):
+        picks = generator.integers(len(numbers), size=len(numbers))
+        yield np.bincount(picks, minlength=len(numbers))[sentence].astype(np.float64)
+
+
+def wilson_interval(count: int, total: int) -> tuple[float, float]:
+    """Returns lower and upper bound of the 95 % confidence interval of the share count / total (Wilson, 1927).
+
+    The interval lies in [0, 1], and is valid even if `total` is small.
+
+    Args:
+        count: number of rows with the property.
+        total: number of all rows, at least 1.
+
+    Example:
+        >>> [round(bound, 3) for bound in wilson_interval(8, 10)]
+        [0.49, 0.943]
+    """
+    z = NormalDist().inv_cdf(0.975)
+    share, spread = count / total, z * z / total
+    centre = (share + spread / 2) / (1 + spread)
+    half = z * (share * (1 - share) / total + spread / (4 * total)) ** 0.5 / (1 + spread)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """Scores of one class.
+
+    Attributes:
+        precision: share of the predictions of the class that are correct; NaN if the class is never predicted.
+        recall: share of the rows of the class for which the class is predicted; NaN if the class does not occur.
+        f1: harmonic mean of precision and recall, 0 if no prediction is correct; NaN if the class does not occur.
+        support: number of rows of the class.
+    """
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+def confusion_matrix(gold: Sequence[int], predicted: Sequence[int], classes: int) -> np.ndarray:
+    """Returns (classes, classes) numbers of rows by true class (first index) and predicted class.
+
+    Args:
+        gold, predicted: (N,) classes from 0 to `classes` - 1.
+        classes: number of classes.
+    """
+    pairs = np.asarray(gold, np.int64) * classes + np.asarray(predicted, np.int64)
+    return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+
+
+def class_scores(confusion: np.ndarray) -> tuple[ClassScores, ...]:
+    """Returns the scores of each class.
+
+    Args:
+        confusion: (classes, classes), as `confusion_matrix` returns it.
+    """
+    found = []
+    for index, hits in enumerate(confusion.diagonal()):
+        support, guessed = confusion[index].sum(), confusion[:, index].sum()
+        precision, recall = ratio(hits, guessed), ratio(hits, support)
+        harmonic = f1(precision if guessed else 0.0, recall) if support else recall
+        found.append(ClassScores(precision, recall, harmonic, int(support)))
+    return tuple(found)

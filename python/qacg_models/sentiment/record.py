@@ -1,0 +1,320 @@
+"""Files of a model folder that describe its training.
+
+| file | content |
+|---|---|
+| `training.json` | the record of the training: options, data, metrics |
+| `run.yaml` | all options of the run, which `--config` reads |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from qacg_models.errors import InputError, ModelFolderError
+from qacg_models.sentiment.data_warnings import DataWarning
+from qacg_models.sentiment.example import Task
+from qacg_models.sentiment.metrics import METRIC_CLASSES, Metrics
+from qacg_models.sentiment.options import REMOVED, DataOptions, TrainingOptions, describe_default
+from qacg_models.utils.fields import MOST, convert_json, format_value, limit, read_model_file
+from qacg_models.utils.files import atomic_write
+from qacg_models.utils.text import lone_surrogate, read_text
+
+RECORD_NAME = "training.json"
+RECORD_FORMAT = 1
+RUN_NAME = "run.yaml"
+_REMOVED_FIELDS = ("collapsed_steps", "padding", "parts")  # which records of earlier versions have
+# Why a training ended: all steps were taken, the selection metric stopped improving, or the time limit was reached.
+ENDS = ("steps", "patience", "minutes")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The checkpoint whose weights were kept.
+
+    Attributes:
+        split: split on which the metric was computed.
+        metric: name of the metric by which checkpoints were compared.
+        step: training step of the checkpoint.
+        value: value of the metric, in [0, 1].
+    """
+
+    split: str
+    metric: str
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class SplitFile:
+    """The number of rows of a split, and the SHA-256 of its concatenated files as hexadecimal digits."""
+
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """The content of training.json.
+
+    Attributes:
+        task: labels and aspects.
+        targets: names of the targets; ("",) for a task without targets.
+        max_length: maximum number of tokens of an input.
+        options: options of training, from `resolve_options`.
+        data_options: options with which the data was read.
+        selected: the checkpoint whose weights the model has.
+        label_shares: share of each label among the rows of the training split.
+        overlap: for each pair of splits, their names and the number of sentences that both have.
+        data: number of rows and digest of each split.
+        warnings: warnings about the data, from `training_warnings`.
+        steps: number of optimizer steps.
+        evaluations: number of evaluations that could select the checkpoint, those before a resumed run's kill included.
+        seconds: duration of training, evaluations included.
+        loss: pairs of a step and the training loss, averaged over the steps since the previous pair.
+        ended: why training ended, one of ENDS.
+        versions, machine, commit: software and hardware of the training; `commit` is None for an installed package.
+        written: time in UTC at which the record was created, in ISO 8601.
+        metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority
+            baseline, by split; empty until training has ended.
+        confusion: by split and aspect, numbers of rows by true label and predicted label; empty until training has
+            ended.
+
+    Raises:
+        InputError: a field contradicts another one or is out of its limits.
+    """
+
+    task: Task
+    targets: tuple[str, ...]
+    max_length: int
+    options: TrainingOptions
+    data_options: DataOptions
+    selected: Selection
+    label_shares: tuple[float, ...]
+    overlap: tuple[tuple[str, str, int], ...]
+    data: dict[str, SplitFile]
+    warnings: tuple[DataWarning, ...]
+    steps: int
+    evaluations: int
+    seconds: float
+    loss: tuple[tuple[int, float], ...]
+    ended: str
+    versions: dict[str, str]
+    machine: dict[str, object]
+    commit: str | None
+    written: str
+    metrics: dict[str, Metrics]
+    tfidf: dict[str, Metrics]
+    majority: dict[str, Metrics]
+    confusion: dict[str, dict[str, tuple[tuple[int, ...], ...]]]
+
+    def __post_init__(self):
+        if not 1 <= self.max_length <= MOST["max_position_embeddings"][0]:
+            most = limit("max_position_embeddings")
+            raise InputError(f"max_length: expected 1 to {most}, got {self.max_length}")
+        shares, labels = len(self.label_shares), len(self.task.labels)
+        if shares != labels:
+            raise InputError(f"label_shares: expected {labels} shares, one for each label, got {shares}")
+        named = all(name.strip() for name in self.targets) and len({*self.targets}) == len(self.targets) > 0
+        if not (named if self.task.has_targets else self.targets == ("",)):
+            expected = "distinct names" if self.task.has_targets else "one empty name, since the task has no targets"
+            raise InputError(f"targets: expected {expected}, got {list(self.targets)}")
+        if self.ended not in ENDS:
+            raise InputError(f"ended: expected one of {', '.join(ENDS)}, got {self.ended!r}")
+        if self.tfidf.keys() - self.metrics.keys():
+            raise InputError(f"tfidf: expected only splits in metrics, {[*self.metrics]}, got {[*self.tfidf]}")
+        if self.metrics.keys() != self.majority.keys():
+            raise InputError(f"majority: expected the splits in metrics, {[*self.metrics]}, got {[*self.majority]}")
+        for split, by_aspect in self.confusion.items():
+            for aspect, matrix in by_aspect.items():
+                lengths = [len(row) for row in matrix]
+                if lengths != [labels] * labels:
+                    raise InputError(
+                        f"confusion.{split}.{aspect}: expected {labels} rows of {labels} numbers, got rows of {lengths}"
+                        " numbers"
+                    )
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """Names of the contexts; the index is the context id."""
+        return self.task.contexts(self.targets)
+
+    @property
+    def has_selection(self) -> bool:
+        """Whether evaluations selected the checkpoint; False if only the last step was evaluated."""
+        return self.evaluations > 1
+
+    def to_json(self) -> dict:
+        """Returns the record as values that JSON supports."""
+        plain = {"format": RECORD_FORMAT} | asdict(self)
+        for name in ("metrics", "tfidf", "majority"):
+            plain[name] = {split: metrics.to_json() for split, metrics in getattr(self, name).items()}
+        return plain
+
+    @classmethod
+    def from_json(cls, content: dict) -> TrainingRecord:
+        """Returns the record whose `to_json` returned `content`, without options and fields of earlier versions.
+
+        Raises:
+            InputError: a field is missing, unknown, of another type or out of its limits; the message names the field.
+        """
+        given = {name: value for name, value in content.items() if name not in ("format", *_REMOVED_FIELDS)}
+        if isinstance(given.get("options"), dict):
+            given["options"] = {name: value for name, value in given["options"].items() if name not in REMOVED}
+        if "task" not in given:
+            raise InputError("lacks the field task")
+        given["task"] = task = convert_json(Task, given["task"], "task")
+        read = METRIC_CLASSES[task.metrics].from_json
+        for name in given.keys() & {"metrics", "tfidf", "majority"}:
+            by_split = convert_json(dict[str, object], given[name], name)
+            given[name] = {split: read(value, f"{name}.{split}") for split, value in by_split.items()}
+        return convert_json(cls, given)
+
+
+def read_record(folder: Path | str) -> TrainingRecord:
+    """Reads the record of a model folder.
+
+    Raises:
+        ModelFolderError: the folder or the file does not exist, or the file is not a record; the message names the
+            file or the field.
+    """
+    folder = Path(folder)
+    path = folder / RECORD_NAME
+    if not folder.is_dir():
+        raise ModelFolderError(f"{folder}: no such folder")
+    if not path.is_file():
+        raise ModelFolderError(f"{folder}: expected a model folder of `qacg train`, got a folder without {RECORD_NAME}")
+    return read_model_file(path, RECORD_FORMAT, TrainingRecord.from_json)
+
+
+def write_record(path: Path, record: TrainingRecord) -> None:
+    """Writes a record to the file `path`; raises InputError if it cannot be written."""
+    with atomic_write(path) as handle:
+        handle.write(json.dumps(record.to_json(), indent=1, allow_nan=False) + "\n")
+
+
+def read_run_file(path: Path | str) -> dict[str, object]:
+    """Reads the options of a run file, YAML or JSON.
+
+    Returns:
+        The value of each option by name, of the type in `_option_types`. Options with the value null are left out.
+
+    Raises:
+        InputError: the file cannot be read, is not a mapping in YAML or JSON, names an unknown option, or has a value
+            of another type or with a lone surrogate.
+    """
+    import yaml
+
+    path = Path(path)
+    try:
+        content = yaml.safe_load(read_text(path))  # JSON is YAML too
+    except RecursionError:
+        raise InputError(f"{path}: expected option names with values, got YAML that is nested too deep.") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or an impossible number or date
+        raise InputError(f"{path}: cannot be read as YAML or JSON ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected option names with values, got a {type(content).__name__}.")
+    return checked_options(content, path)
+
+
+def checked_options(content: dict, source: Path | str, names: Sequence[str] | None = None) -> dict[str, object]:
+    """Returns options with values of the type in `_option_types`; options with the value None are left out.
+
+    Args:
+        content: values by name.
+        source: the file or flag that has the options, for errors.
+        names: the options that are allowed; None: all.
+
+    Raises:
+        InputError: an option is unknown or was removed, or has a value of another type or with a lone surrogate.
+    """
+    if removed := [name for name in REMOVED if name in content]:
+        raise InputError(
+            f"{source}: expected options of this version, got {', '.join(removed)}, which no longer exist. Delete them;"
+            " the training then uses fixed values."
+        )
+    kinds = _option_types()
+    known = list(kinds) if names is None else names
+    for name, value in content.items():
+        if name not in known:
+            raise InputError(f"{source}: unknown option {name!r}. Available: {', '.join(known)}.")
+        if value == "":
+            raise InputError(
+                f"{source}: {name}: expected a value, got none. {describe_options().get(name, '')}".strip()
+            )
+    return {name: _typed(source, name, value, kinds[name]) for name, value in content.items() if value is not None}
+
+
+def describe_options() -> dict[str, str]:
+    """Returns the meaning, values and default of every option that reads data or trains, by name."""
+    found = {}
+    for options in (DataOptions, TrainingOptions):
+        for field in fields(options):
+            text, choices, default = field.metadata["help"], field.metadata["choices"], None
+            if field.default is not None:
+                default = format_value(field.default)
+            elif options is TrainingOptions:
+                default = describe_default(field.name)
+            values = f" Values: {', '.join(choices)}." if choices else ""
+            found[field.name] = f"{text[0].upper()}{text[1:]}.{values}" + (f" Default: {default}." if default else "")
+    return found
+
+
+def write_run_file(
+    path: Path, data: Sequence[Path], data_options: DataOptions, options: TrainingOptions, seeds: list[int]
+) -> None:
+    """Writes all options of a run, given or resolved, except the output folder.
+
+    Args:
+        path: path of the file.
+        data: files or folder of the data; empty for data from memory, which `--config` cannot read again.
+        data_options: options for reading the data.
+        options: options of training, from `resolve_options`; the seed is not written.
+        seeds: seeds of all models.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    import yaml
+
+    paths = [str(source) for source in data]
+    content: dict[str, object] = {"data": paths[0] if len(paths) == 1 else paths} if paths else {}
+    content["seeds"] = seeds
+    for source in (data_options, options):
+        values = {field.name: getattr(source, field.name) for field in fields(source) if field.name != "seed"}
+        content |= {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    with atomic_write(path) as handle:
+        handle.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def _option_types() -> dict[str, type]:
+    """Returns the type of every option of a run file, by name."""
+    options = [*fields(DataOptions), *(field for field in fields(TrainingOptions) if field.name != "seed")]
+    return {"data": list, "output": str, "seeds": list} | {field.name: field.metadata["kind"] for field in options}
+
+
+def _typed(source: Path | str, name: str, value: object, kind: type) -> object:
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and (half := lone_surrogate(text)):
+            raise InputError(
+                f"{source}: {name}: expected text that UTF-8 can encode, got {half}, half of a character. Remove it."
+            )
+    # YAML reads 2e-5 as a text, because it has no decimal point.
+    if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
+            return float(value)
+    if name == "data" and isinstance(value, str):
+        return [value]
+    if kind is list and isinstance(value, list):
+        if name != "seeds":
+            return [str(item) for item in value]
+        wrong = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
+        if wrong:
+            raise InputError(f"{source}: seeds: expected integers, got {wrong[0]!r}.")
+        return value
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InputError(f"{source}: {name}: expected a value of type {kind.__name__}, got {value!r}.")
+    return value

@@ -1,0 +1,366 @@
+"""The page of `qacg analyze`: attention, attributions and gates for sentences with several contexts.
+
+Attention maps are shown by a viewer, which `page/viewer.js` draws from JSON data: P and lambda * G of every layer and
+head as signed 16-bit integers. A value is its integer times a step: the largest absolute value over all layers and
+heads of an example, divided by 32767. The viewer computes A = P + lambda * G.
+
+Signed values have a background colour: blue above 0, orange below 0, stronger further from 0. Values are also shown as
+text or as a tooltip, so that colour is not the only cue.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qacg_models.attribution import layerwise_relevance, token_sensitivity
+from qacg_models.errors import InputError
+from qacg_models.sentiment.encoding import PaddingCollator
+from qacg_models.sentiment.example import Example
+from qacg_models.sentiment.report.html_report import (
+    Report,
+    Section,
+    framed,
+    json_script,
+    page_file,
+)
+from qacg_models.sentiment.report.tables import html_table
+from qacg_models.sentiment.trained_model import TrainedModel, probabilities_of
+
+MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+NAMES = {"softmax": "P (softmax)", "quasi": "λ·G (gated sigmoid)", "combined": "A = P + λ·G"}
+CAPTIONS = {
+    "softmax": "Attention between the words, before the aspect's part is added",
+    "quasi": "Attention that the aspect adds (blue) or takes away (orange)",
+    "combined": "The attention that the model uses, with the aspect's part",
+}
+READING = (
+    "Tokens are words and pieces of words. [CLS] marks the beginning of the input, and [SEP] the end of the text and of"
+    " the aspect's name; both are hidden unless you select Show [CLS] and [SEP]. Blue values are positive, orange"
+    " values negative; stronger colours are further from 0.",
+    "Rows of a map are the attending tokens, columns the attended tokens. P is softmax attention; λ·G is the gated"
+    " quasi-attention of the aspect, which adds attention (blue) or takes it away (orange); the model uses A ="
+    " P + λ·G. P has a scale from 0 to 1, on which the strength of the colour is the square root of the value. λ·G and"
+    " A each have one scale for all heads of a layer and all aspects of a sentence. With β = γ = 1, the default, λ lies"
+    " between −1 and 1; where it is 0, attention is plain softmax attention.",
+    "Sensitivity is the squared norm of the gradient of the predicted label's logit with respect to a token's"
+    " embedding: the effect of a small change of the token. Relevance distributes that logit over the tokens: blue"
+    " shares are positive, orange ones negative.",
+)
+# Orange to white to blue: the lower half of ColorBrewer's PuOr and the upper half of RdBu. Red would suggest an error.
+_COLOURS = (
+    *((127, 59, 8), (179, 88, 6), (224, 130, 20), (253, 184, 99), (254, 224, 182), (247, 247, 247)),
+    *((209, 229, 240), (146, 197, 222), (67, 147, 195), (33, 102, 172), (5, 48, 97)),
+)
+_SHADES = 65  # odd, so that the middle shade is the white of 0
+_STEPS = 32767
+
+
+@dataclass(frozen=True)
+class ExampleMaps:
+    """Attention maps and gates of one row, with N layers, H heads and L tokens.
+
+    Attributes:
+        row: the sentence and its context.
+        tokens: the L tokens of the input.
+        probabilities: (classes,) probabilities of the labels, after temperature scaling.
+        softmax: P, the softmax attention, (N, H, L, L); sums over the last dimension are 1.
+        quasi: lambda * G, the gated quasi-attention map, (N, H, L, L), signed.
+        combined: A = P + lambda * G, the attention that the model uses, (N, H, L, L), signed.
+        lambdas: lambda, the gate of each query, (N, H, L), signed.
+    """
+
+    row: Example
+    tokens: list[str]
+    probabilities: np.ndarray
+    softmax: np.ndarray
+    quasi: np.ndarray
+    combined: np.ndarray
+    lambdas: np.ndarray
+
+
+def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
+    """Runs the model on one row, without padding, and returns the attention maps and gates of the row.
+
+    Raises:
+        InputError: the row's context is not a context of the model, or the model is not a QACG-BERT.
+    """
+    import torch
+
+    check_has_gate(trained)
+    with torch.inference_mode():
+        output = trained.model(**row_inputs(trained, row), output_attentions=True, output_lambda=True)
+
+    def stacked(layers) -> np.ndarray:
+        return np.stack([layer[0].float().numpy() for layer in layers])
+
+    return ExampleMaps(
+        row,
+        row_tokens(trained, row),
+        probabilities_of(output.logits.numpy(), trained.calibration.temperatures)[0],
+        stacked(output.softmax_maps),
+        stacked(output.quasi_maps),
+        stacked(output.attentions),
+        stacked(output.lambdas),
+    )
+
+
+def check_has_gate(trained: TrainedModel) -> None:
+    """Raises InputError unless the model is a QACG-BERT, whose attention is P + lambda * G."""
+    from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
+
+    if not isinstance(trained.model, QACGBertForSequenceClassification):
+        raise InputError(f"model: expected a QACG-BERT, got {trained.title}, which has no quasi-attention")
+
+
+def row_inputs(trained: TrainedModel, row: Example) -> dict:
+    """Returns a batch with one row: tensors by name, without labels.
+
+    Raises:
+        InputError: the row's context is not a context of the model.
+    """
+    batch = PaddingCollator(trained.tokenizer.pad_token_id)(trained.features([row]))
+    batch.pop("labels", None)
+    return batch
+
+
+def row_tokens(trained: TrainedModel, row: Example) -> list[str]:
+    """Returns the tokens of a row."""
+    return trained.tokenizer.convert_ids_to_tokens(trained.features([row])[0]["input_ids"])
+
+
+def word_places(tokens: Sequence[str]) -> list[int]:
+    """Returns the indices of all tokens except markers such as [CLS]; all indices if there are only markers."""
+    return [place for place, token in enumerate(tokens) if token not in MARKERS] or list(range(len(tokens)))
+
+
+def write_analysis(
+    trained: TrainedModel,
+    rows: Sequence[Example],
+    folder: Path | str,
+    *,
+    title: str,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Writes a page with the maps, gates and token scores of rows, and tables.json with their numbers.
+
+    Args:
+        trained: a QACG-BERT.
+        rows: sentences with contexts, at least one; rows of one sentence are shown side by side. Labels can be None.
+        folder: folder of the page; an earlier page is replaced.
+        title: title of the page.
+        say: called with one line of progress before the analysis of each sentence.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        InputError: there are no rows; a sentence has a context twice; the model is not a QACG-BERT; a context is
+            unknown; `folder` is a file or has a page that qacg did not write; or a file cannot be written.
+        OSError: the folder cannot be created.
+    """
+    check_has_gate(trained)
+    if not rows:
+        raise InputError("rows: expected at least one, got none")
+    sentences: dict[str, list[Example]] = {}
+    for row in rows:
+        group = sentences.setdefault(row.sentence, [])
+        if row.context in [other.context for other in group]:
+            raise InputError(
+                f"rows: expected each context at most once per sentence, got {row.context!r} twice for {row.sentence!r}"
+                "; omit one of these rows"
+            )
+        group.append(row)
+    lead = f"{trained.title}; written by qacg analyze. This page loads nothing from elsewhere."
+    report = Report(folder, title, lead, style=viewer_style(), script=viewer_script())
+    for number, group in enumerate(sentences.values(), 1):
+        say(f"sentence {number} of {len(sentences)}: {', '.join(row.context for row in group)}")
+        add_sentence(report.section(f"Sentence {number}"), f"maps-{number}", trained, group)
+    add_reading(report.section("How to read this page"))
+    return report.write()
+
+
+def add_sentence(section: Section, name: str, trained: TrainedModel, rows: Sequence[Example]) -> None:
+    """Adds predictions, token scores, attention maps and lambda of one sentence to a section.
+
+    Args:
+        section: section of a page with `viewer_style` and `viewer_script`.
+        name: id of the viewer on the page; letters, digits and hyphens.
+        trained: a QACG-BERT.
+        rows: rows of the sentence with different contexts, at least one.
+    """
+    section.quote(rows[0].sentence)
+    maps = [example_maps(trained, row) for row in rows]
+    labels = trained.task.labels
+    predicted = [labels[int(one.probabilities.argmax())] for one in maps]
+    known = all(row.label is not None for row in rows)
+    data = ["label in the data"] if known else []
+    header = ["aspect", "prediction", *data, *(f"p({label})" for label in labels)]
+    cells = []
+    for one, label in zip(maps, predicted):
+        names = [one.row.context, label, *([labels[one.row.label]] if known else [])]
+        cells.append([*names, *(f"{share:.3f}" for share in one.probabilities)])
+    section.table("predictions", (header, cells))
+    titles = [f"{one.row.context}: {label}" for one, label in zip(maps, predicted)]
+    _add_tokens(section, trained, rows, titles)
+    section.heading("Attention maps")
+    section.text("Blue: attention. Orange: attention taken away. Page colour: 0.")
+    section.markup(viewer(name, f"Attention maps of {section.title.lower()}", maps))
+    _add_lambda(section, maps, trained.model.config.context_from_layer)
+
+
+def add_reading(section: Section) -> None:
+    """Adds the explanation of all figures of `add_sentence`."""
+    for text in READING:
+        section.text(text)
+
+
+def _add_tokens(section: Section, trained: TrainedModel, rows: Sequence[Example], titles: Sequence[str]) -> None:
+    scores = {}
+    for row in rows:
+        batch = row_inputs(trained, row)
+        scores[row.context] = {
+            "tokens": row_tokens(trained, row),
+            "sensitivity": token_sensitivity(trained.model, batch)[0].double().tolist(),
+            "relevance": layerwise_relevance(trained.model, batch).tokens[0].double().tolist(),
+        }
+    for field, heading, intro in (
+        ("sensitivity", "Which words matter", "The prediction depends most on the words with the strongest colours."),
+        ("relevance", "Which words support the prediction", "Blue words support it, orange words oppose it."),
+    ):
+        section.heading(f"{heading}: {field}")
+        section.text(intro)
+        for title, one in zip(titles, scores.values()):
+            section.picture(token_strip(one["tokens"], one[field]), title)
+    for context, one in scores.items():
+        lines = [
+            [token, f"{sensitivity:.3g}", f"{relevance:+.3g}"]
+            for token, sensitivity, relevance in zip(one["tokens"], one["sensitivity"], one["relevance"])
+        ]
+        kinds = ["special" if token in MARKERS else "" for token in one["tokens"]]
+        table = framed(html_table(["token", "sensitivity", "relevance"], lines, kinds), f"scores of {context}")
+        section.markup(f"<details><summary>Numbers: {html.escape(context)}</summary>{table}</details>")
+    section.data["tokens"] = scores
+
+
+def _add_lambda(section: Section, maps: Sequence[ExampleMaps], first: int) -> None:
+    """Adds a table of mean lambda by layer and head for each row, from layer `first` (from 0) on."""
+    section.heading("What the aspect adds and takes away: lambda")
+    means = {one.row.context: one.lambdas.mean(-1) for one in maps}
+    limit = max(float(np.abs(values).max()) for values in means.values())
+    for context, values in means.items():
+        layers, heads = values.shape
+        columns = [f"head {head + 1}" for head in range(heads)]
+        lines = [f"layer {layer + 1}" for layer in range(first, layers)]
+        table = signed_table("layer", columns, lines, values[first:], limit)
+        section.picture(framed(table, f"lambda by layer and head of {context}"), context)
+    section.text("Mean λ over the tokens, by layer and head; all aspects of a sentence share one scale.", "note")
+    section.data["mean lambda"] = {context: values.tolist() for context, values in means.items()}
+
+
+def token_strip(tokens: Sequence[str], values: Sequence[float]) -> str:
+    """Returns HTML of tokens coloured by signed values; pointing at a token or tapping it shows its value.
+
+    The largest absolute value of a word has the strongest colour. Markers such as [CLS] are hidden until the reader
+    shows them (`page/viewer.js`).
+
+    Args:
+        tokens: L tokens.
+        values: (L,) values of the tokens.
+    """
+    limit = max(abs(values[place]) for place in word_places(tokens))
+    parts = []
+    for token, value in zip(tokens, values):
+        inner = token.startswith("##")
+        # Line breaks are possible between words, and not inside a word.
+        space = "" if inner or not parts else " "
+        kind = "inner " if inner else "special " if token in MARKERS else ""
+        shade = _shade(value, limit, kind)
+        parts.append(f'{space}<span {shade} title="{value:+.3g}">{html.escape(token.removeprefix("##"))}</span>')
+    return f'<p class="strip">{"".join(parts)}</p>'
+
+
+def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], values: np.ndarray, limit: float) -> str:
+    """Returns an HTML table of signed numbers with coloured cells.
+
+    Args:
+        corner: header of the column of row names, for screen readers only.
+        columns, rows: names of the columns and of the rows.
+        values: (rows, columns).
+        limit: absolute value that gets the strongest colour; tables that are compared require the same value.
+    """
+
+    def heads(scope: str, names: Sequence[str]) -> list[str]:
+        return [f'<th scope="{scope}">{html.escape(name)}</th>' for name in names]
+
+    def cell(value: float) -> str:
+        return f"<td {_shade(value, limit, 'number ')}>{f'{value:+.3f}'.replace('-', '−')}</td>"
+
+    body = "\n".join(f"<tr>{head}{''.join(map(cell, line))}</tr>" for head, line in zip(heads("row", rows), values))
+    header = f'<td><span class="hidden">{html.escape(corner)}</span></td>' + "".join(heads("col", columns))
+    return f'<table class="shaded">\n<thead><tr>{header}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
+
+
+def _shade(value: float, limit: float, kind: str) -> str:
+    sign = "plus" if value > 0 else "minus"
+    return f'class="{kind}{sign}" style="--v:{min(1.0, abs(float(value)) / max(limit, 1e-12)):.2f}"'
+
+
+def viewer_script() -> str:
+    """Returns the JavaScript of all viewers of a page."""
+    return page_file("viewer.js")
+
+
+def viewer_style() -> str:
+    """Returns the CSS of all viewers of a page."""
+    return page_file("viewer.css")
+
+
+def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
+    """Returns the HTML of a viewer that shows several examples side by side.
+
+    Args:
+        name: id of the element; letters, digits and hyphens.
+        title: accessible name of the viewer.
+        maps: maps of the examples, at least one; numbers of tokens can differ.
+    """
+    layers, heads = maps[0].softmax.shape[:2]
+    data = {
+        "layers": layers,
+        "heads": heads,
+        "names": NAMES,
+        "captions": CAPTIONS,
+        "shades": signed_shades(),
+        "rows": [
+            {
+                "title": one.row.context,
+                "tokens": one.tokens,
+                "words": word_places(one.tokens),
+                **{kind: _packed(getattr(one, kind)) for kind in ("softmax", "quasi")},
+            }
+            for one in maps
+        ],
+    }
+    return (
+        f'<div class="viewer" id="{html.escape(name)}" role="group" aria-label="{html.escape(title)}">'
+        f"{json_script('', data)}"
+        '<noscript><p class="note">The viewer requires JavaScript.</p></noscript></div>'
+    )
+
+
+def signed_shades() -> list[list[int]]:
+    """Returns the colours of signed values from the lowest to the highest: red, green and blue from 0 to 255."""
+    anchors, places = np.array(_COLOURS), np.linspace(0, 1, len(_COLOURS))
+    shades = [np.interp(np.linspace(0, 1, _SHADES), places, anchors[:, part]) for part in range(3)]
+    return np.stack(shades, axis=1).round().astype(int).tolist()
+
+
+def _packed(values: np.ndarray) -> dict:
+    limit = max(float(np.abs(values).max()), 1e-12)
+    steps = (values / limit * _STEPS).round().astype("<i2")
+    return {"step": limit / _STEPS, "values": base64.b64encode(steps.tobytes()).decode("ascii")}

@@ -1,0 +1,510 @@
+"""Pages about results: an evaluation, and a summary of predictions."""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import html
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from qacg_models.sentiment.calibration import (
+    BINS,
+    VALIDITY,
+    Covered,
+    Reliability,
+    accuracy_by_coverage,
+    reliability,
+)
+from qacg_models.sentiment.example import Example, Task
+from qacg_models.sentiment.metrics import (
+    ClassScores,
+    Metrics,
+    class_scores,
+    confusion_matrix,
+    plain,
+    wilson_interval,
+)
+from qacg_models.sentiment.prediction_files import PredictionFormat
+from qacg_models.sentiment.predictor import UNCERTAIN
+from qacg_models.sentiment.report.html_report import (
+    Report,
+    Section,
+    framed,
+    page_file,
+    page_html,
+    reliability_plot,
+)
+from qacg_models.sentiment.report.tables import metric_cells, undefined_notes
+from qacg_models.sentiment.trained_model import TrainedModel, probabilities_of
+from qacg_models.utils.files import atomic_write
+from qacg_models.utils.text import counted, percent
+
+ERRORS = 20  # maximum number of listed errors
+Cells = tuple[list[str], list[list[str]]]
+DEFINITION = (
+    f"Confidence is the probability of the most probable label. The expected calibration error is the mean absolute"
+    f" difference between accuracy and confidence over {BINS} bins of equal width, weighted by the number of rows in"
+    " each bin."
+)
+READING = (
+    "The height of an upper bar is the accuracy of the predictions in a range of confidence; the dot marks their mean"
+    " confidence. On the dashed line accuracy equals confidence; a dot below the line means that the model is"
+    " overconfident. The lower bars are shares of the rows."
+)
+_TITLES = ("precision in %", "recall in %", "F1 in %", "rows")
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Scores of a model on labelled rows, by label and aspect.
+
+    Attributes:
+        labels: names of the labels.
+        confusion: (labels, labels) numbers of rows by true and predicted label.
+        by_label: scores of each label.
+        by_aspect: scores of each label, for each aspect that occurs in the rows.
+        errors: the most confident errors, at most ERRORS, most confident first; each has the keys line, text, target
+            (empty if the task has no targets), aspect, label, predicted, and confidence (probability of `predicted`).
+        error_count: number of all errors.
+    """
+
+    labels: tuple[str, ...]
+    confusion: np.ndarray
+    by_label: tuple[ClassScores, ...]
+    by_aspect: dict[str, tuple[ClassScores, ...]]
+    errors: tuple[dict, ...]
+    error_count: int
+
+    @classmethod
+    def of(cls, task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Breakdown:
+        """Returns the breakdown of a model's predictions for labelled rows.
+
+        Args:
+            task: the task, which has the labels and aspects.
+            rows: N labelled rows.
+            probabilities: (N, labels) predicted probabilities, in the order of `rows`.
+        """
+        classes, predicted = len(task.labels), probabilities.argmax(axis=1)
+        gold = np.array([row.label for row in rows])
+        aspect = np.array([row.aspect for row in rows])
+        confusion = confusion_matrix(gold, predicted, classes)
+        by_aspect = {
+            name: class_scores(confusion_matrix(gold[aspect == name], predicted[aspect == name], classes))
+            for name in task.aspects
+            if (aspect == name).any()
+        }
+        confidence = probabilities.max(axis=1)
+        wrong = np.flatnonzero(gold != predicted)
+        errors = []
+        for index in wrong[np.argsort(-confidence[wrong], kind="stable")][:ERRORS]:
+            row = rows[int(index)]
+            names = {"label": task.labels[gold[index]], "predicted": task.labels[predicted[index]]}
+            found = {"line": row.line, "text": row.sentence, "target": row.target, "aspect": row.aspect, **names}
+            errors.append(found | {"confidence": float(confidence[index])})
+        return cls(task.labels, confusion, class_scores(confusion), by_aspect, tuple(errors), len(wrong))
+
+    def label_cells(self) -> Cells:
+        """Returns header and rows of the table of scores by label."""
+        return ["label", *_TITLES], [[name, *_scores(one)] for name, one in zip(self.labels, self.by_label)]
+
+    def aspect_cells(self) -> Cells:
+        """Returns header and rows of the table of scores by aspect and label; labels without rows are left out."""
+        rows = [
+            [aspect, name, *_scores(one)]
+            for aspect, scores in self.by_aspect.items()
+            for name, one in zip(self.labels, scores)
+            if one.support
+        ]
+        return ["aspect", "label", *_TITLES], rows
+
+    def confusion_cells(self) -> Cells:
+        """Returns header and rows of the confusion matrix."""
+        rows = [[name, *map(str, counts)] for name, counts in zip(self.labels, self.confusion.tolist())]
+        return ["label", *(f"predicted {name}" for name in self.labels)], rows
+
+    def error_cells(self) -> Cells:
+        """Returns header and rows of the table of errors."""
+        target = ["target"] if any(one["target"] for one in self.errors) else []
+        names = ["text", *target, "aspect", "label", "predicted"]
+        rows = [[str(one["line"]), *(one[name] for name in names), f"{one['confidence']:.2f}"] for one in self.errors]
+        return ["line", *names, "confidence"], rows
+
+    def to_json(self) -> dict:
+        """Returns the breakdown as JSON types, with NaN as None."""
+
+        def by_name(scores: Sequence[ClassScores]) -> dict:
+            return {name: plain(one) for name, one in zip(self.labels, scores)}
+
+        return {
+            "labels": by_name(self.by_label),
+            "aspects": {aspect: by_name(scores) for aspect, scores in self.by_aspect.items()},
+            "confusion": self.confusion.tolist(),
+            "error_count": self.error_count,
+            "errors": list(self.errors),
+        }
+
+
+def _scores(one: ClassScores) -> list[str]:
+    shares = (one.precision, one.recall, one.f1)
+    return [*map(percent, shares), str(one.support)]
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Calibration of a model on labelled rows.
+
+    Attributes:
+        temperatures: temperatures of the model; None for a model without temperature scaling, for which `before` and
+            `after` are equal.
+        before, after: reliability without and with temperature scaling.
+        covered: accuracy by coverage, with temperature scaling.
+    """
+
+    temperatures: tuple[float, ...] | None
+    before: Reliability
+    after: Reliability
+    covered: list[Covered]
+
+    @classmethod
+    def of(cls, trained: TrainedModel, rows: Sequence[Example], logits: np.ndarray) -> Confidence:
+        """Returns the calibration of a model.
+
+        Args:
+            trained: the model, whose temperatures are used.
+            rows: labelled rows, at least one.
+            logits: (N, classes) logits of the model, in the order of `rows`.
+
+        Raises:
+            ValueError: there are no rows, sizes differ, a row has no label, or a logit is not finite.
+        """
+        gold, temperatures = [row.label for row in rows], trained.calibration.temperatures
+        probabilities = probabilities_of(logits, temperatures)
+        return cls(
+            temperatures if trained.calibration.skipped is None else None,
+            reliability(gold, probabilities_of(logits)),
+            reliability(gold, probabilities),
+            accuracy_by_coverage(gold, probabilities),
+        )
+
+    def note(self) -> str:
+        """Returns one line with the expected calibration error."""
+        before, after = (f"{100 * one.error:.1f}" for one in (self.before, self.after))
+        if self.temperatures is None:
+            return f"expected calibration error: {after} points; this model has no temperature scaling"
+        shown = ", ".join(f"{one:.3f}" for one in self.temperatures)
+        return (
+            f"expected calibration error: {before} points before temperature scaling, {after} after it"
+            f" (temperatures {shown})"
+        )
+
+    def caption(self) -> str:
+        """Returns one sentence that compares mean confidence with accuracy."""
+        filled = [one for one in self.after.bins if one.rows]
+        total = sum(one.rows for one in filled)
+        confidence = sum(one.rows * one.confidence for one in filled) / total
+        accuracy = sum(one.rows * one.accuracy for one in filled) / total
+        if abs(confidence - accuracy) < 0.01:
+            finding = "well calibrated on average"
+        else:
+            finding = "overconfident" if confidence > accuracy else "underconfident"
+        return (
+            f"The model is {finding}: its mean confidence is {confidence:.0%}, and {accuracy:.0%} of its predictions"
+            " are correct."
+        )
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Returns header and rows of the table of accuracy by coverage."""
+        header = ["confidence at least", "rows", "coverage in %", "accuracy in %"]
+        return header, [
+            [f"{one.threshold:.2f}", str(one.rows), f"{100 * one.coverage:.1f}", percent(one.accuracy)]
+            for one in self.covered
+        ]
+
+    def to_json(self) -> dict:
+        """Returns the calibration as JSON types, with NaN as None."""
+
+        return {
+            "temperatures": self.temperatures,
+            "error_before": self.before.error,
+            "error_after": self.after.error,
+            "bins_before": [plain(one) for one in self.before.bins],
+            "bins_after": [plain(one) for one in self.after.bins],
+            "coverage": [plain(one) for one in self.covered],
+        }
+
+    def plots(self) -> str:
+        """Returns reliability diagrams as SVG: before and after temperature scaling, or one for a model without it."""
+        if self.temperatures is None:
+            return reliability_plot({"no temperature scaling": self.after})
+        return reliability_plot({"before temperature scaling": self.before, "after temperature scaling": self.after})
+
+
+def begin_page(folder: Path) -> Report:
+    """Returns an empty page, which `write_page` fills and writes to `folder`.
+
+    Raises:
+        InputError: `folder` is a file, or has a page that qacg did not write.
+    """
+    lead = "Written by qacg evaluate. This page loads nothing from elsewhere."
+    return Report(folder, "Evaluation: metrics and calibration", lead)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The results of an evaluation.
+
+    Attributes:
+        described: one line with the numbers of sentences, groups and rows, and the share of each label.
+        results: metrics of the model and its baselines, by title of the model or baseline.
+        bounds: lower and upper bounds of confidence intervals, by title and name of the metric.
+        notes: lines below the table of metrics.
+        breakdown: scores by label and aspect, and errors.
+        confidence: calibration of the model.
+    """
+
+    described: str
+    results: Mapping[str, Metrics]
+    bounds: Mapping[str, Mapping[str, tuple[float, float]]]
+    notes: tuple[str, ...]
+    breakdown: Breakdown
+    confidence: Confidence
+
+
+def write_page(page: Report, evaluation: Evaluation) -> Path:
+    """Fills the page that `begin_page` returned, writes it, and returns its path.
+
+    Raises:
+        InputError: a file cannot be written, or the folder now has a page that qacg did not write.
+        OSError: the folder cannot be created.
+    """
+    section = page.section("Metrics")
+    section.text(evaluation.described)
+    section.table("metrics", metric_cells(evaluation.results, evaluation.bounds))
+    for note in (*undefined_notes(evaluation.results), *evaluation.notes):
+        section.text(note, "note")
+    _add_breakdown(page.section("Labels, aspects and errors"), evaluation.breakdown)
+    add_confidence(page.section("Confidence"), evaluation.confidence)
+    return page.write()
+
+
+def _add_breakdown(section: Section, breakdown: Breakdown) -> None:
+    section.heading("Scores by label")
+    section.table("labels", breakdown.label_cells())
+    section.heading("Scores by aspect")
+    section.table("aspects", breakdown.aspect_cells())
+    section.heading("Confusion matrix")
+    section.text("Rows: true label. Columns: predicted label.", "note")
+    section.table("confusion", breakdown.confusion_cells())
+    section.heading("Most confident errors")
+    section.text(f"{len(breakdown.errors)} of {breakdown.error_count} errors, most confident first.")
+    if breakdown.errors:
+        section.table("errors", breakdown.error_cells())
+
+
+def add_confidence(section: Section, confidence: Confidence) -> None:
+    """Adds calibration error, reliability diagram, and accuracy by coverage to a section."""
+    section.text(confidence.note())
+    section.picture(framed(confidence.plots(), confidence.caption(), role="img"), confidence.caption(), READING)
+    section.text("Coverage and accuracy of the predictions whose confidence is at least a threshold:")
+    section.table("coverage", confidence.cells())
+    section.text(DEFINITION, "note")
+    section.text(VALIDITY, "note")
+    section.data["calibration"] = confidence.to_json()
+
+
+TELLING = 3  # maximum number of example sentences for each aspect and label
+_LONGEST = 400  # maximum number of characters of an example sentence
+SUMMARY_READING = (
+    "The 95 % intervals (Wilson's) account for the random choice of the texts, but not for wrong predictions of the"
+    " model, which qacg evaluate measures."
+)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A prediction read from a file.
+
+    Attributes:
+        text: the text, or one of its sentences if each prediction is for a sentence.
+        context: name of the context: "target - aspect" if the task has targets, else the aspect.
+        label: the predicted label; empty for a skipped text.
+        probability: probability of the label; 0 for a skipped text.
+        uncertain: whether the prediction is marked as uncertain.
+    """
+
+    text: str
+    context: str
+    label: str
+    probability: float
+    uncertain: bool
+
+
+@dataclass
+class Summary:
+    """Counts of predictions.
+
+    Attributes:
+        labels: labels of the model, in their order.
+        has_absent: whether the first label means "no opinion".
+        counts: number of predictions by context and label.
+        skipped: number of texts without a prediction.
+        uncertain: number of predictions marked as uncertain.
+    """
+
+    labels: tuple[str, ...]
+    has_absent: bool = False
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    skipped: int = 0
+    uncertain: int = 0
+    _telling: dict[tuple[str, str], list[tuple[float, str]]] = field(default_factory=dict)
+
+    def add(self, one: Prediction) -> None:
+        """Counts a prediction or a skipped text.
+
+        Also stores the texts of the most probable predictions of each context and label, which `telling` returns.
+        """
+        if not one.label:
+            self.skipped += 1
+            return
+        self.uncertain += one.uncertain
+        self.counts.setdefault(one.context, Counter())[one.label] += 1
+        best = self._telling.setdefault((one.context, one.label), [])
+        entry = (one.probability, one.text[:_LONGEST])
+        if not any(text == entry[1] for _, text in best):
+            (heapq.heappush if len(best) < TELLING else heapq.heappushpop)(best, entry)
+
+    @property
+    def total(self) -> int:
+        """Number of predictions."""
+        return sum(counts.total() for counts in self.counts.values())
+
+    def telling(self, context: str, label: str) -> list[tuple[float, str]]:
+        """Returns (probability, sentence) for the most probable predictions of a label, highest probability first.
+
+        There are at most TELLING sentences. They are distinct, and truncated to 400 characters.
+
+        Args:
+            context: name of the context.
+            label: the predicted label.
+        """
+        return sorted(self._telling.get((context, label), ()), reverse=True)
+
+
+def summarize(path: Path, form: PredictionFormat) -> Summary:
+    """Reads a file of predictions, line by line, and returns its summary.
+
+    Args:
+        path: the file.
+        form: format of the file.
+    """
+    summary = Summary(form.task.labels, form.task.has_absent)
+    with path.open(encoding="utf-8", newline="") as handle:
+        for one in read_predictions(handle, form):
+            summary.add(one)
+    return summary
+
+
+def read_predictions(handle: Iterable[str], form: PredictionFormat) -> Iterator[Prediction]:
+    """Yields a prediction, or a skipped text, for each line of a file.
+
+    Args:
+        handle: the lines, including the header for CSV.
+        form: format of the file.
+    """
+    if form.data_format == "jsonl":
+        for line in handle:
+            found = json.loads(line)
+            label = found["label"] or ""
+            yield Prediction(
+                found["text"] or "",
+                form.task.context(found.get("target") or "", found["aspect"] or ""),
+                label,
+                (found["probabilities"] or {}).get(label, 0.0),
+                found.get("certainty") == UNCERTAIN,
+            )
+        return
+    for row in csv.DictReader(handle):
+        yield Prediction(
+            row["text"],
+            form.task.context(row.get("target", ""), row["aspect"]),
+            row["label"],
+            float(row.get(f"p({row['label']})") or 0.0) if row["label"] else 0.0,
+            row.get("certainty") == UNCERTAIN,
+        )
+
+
+def write_summary(path: Path, summary: Summary, source: str, unit: str = "text") -> None:
+    """Writes the page as one HTML file that loads no other file.
+
+    Args:
+        path: path of the file.
+        summary: the counts.
+        source: name of the input, which the introduction of the page contains.
+        unit: unit of a prediction: "text", "sentence" or "document".
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    lead = f"Predictions for {source}, written by qacg predict. This page loads nothing from elsewhere."
+    sections = [_overview(summary, unit), _sentences(summary)]
+    with atomic_write(path) as handle:
+        handle.write(page_html("Summary of predictions", lead, sections, style=page_file("summary.css")))
+
+
+def _overview(summary: Summary, unit: str) -> Section:
+    section = Section("Aspects and labels")
+    facts = [f"{counted(summary.total, 'prediction')}, one for each {unit} and aspect"]
+    if summary.skipped:
+        facts.append(f"{counted(summary.skipped, 'text was', 'texts were')} skipped, since a required cell was empty")
+    if summary.uncertain:
+        facts.append(counted(summary.uncertain, "of the predictions is uncertain", "of the predictions are uncertain"))
+    section.text(f"{'; '.join(facts)}.")
+    for context, counts in summary.counts.items():
+        section.heading(context)
+        if summary.has_absent:
+            mentioned = counts.total() - counts[summary.labels[0]]
+            verb = "has" if mentioned == 1 else "have"
+            section.text(f"{mentioned:,} of {counted(counts.total(), unit)} {verb} an opinion on {context}.")
+        section.markup(framed(_share_table(summary.labels, counts), f"shares of {context}"))
+    section.text(SUMMARY_READING, "note")
+    return section
+
+
+def _share_table(labels: Iterable[str], counts: Counter[str]) -> str:
+    total, rows = counts.total(), []
+    for label in labels:
+        lower, upper = wilson_interval(counts[label], total)
+        share, low, high = (f"{100 * value:.1f}" for value in (counts[label] / total, lower, upper))
+        whisker = f"left:{low}%;width:{100 * (upper - lower):.1f}%"
+        bar = (
+            f'<span class="bar" aria-hidden="true"><span style="width:{share}%"></span><i style="{whisker}"></i></span>'
+        )
+        numbers = "".join(f'<td class="number">{cell}</td>' for cell in (f"{counts[label]:,}", share, f"{low}–{high}"))
+        rows.append(f'<tr><th scope="row">{html.escape(label)}</th>{numbers}<td>{bar}</td></tr>')
+    columns = ("count", "share in %", "interval in %")
+    titles = "".join(f'<th scope="col" class="number">{title}</th>' for title in columns)
+    head = f'<th scope="col">label</th>{titles}<th scope="col"><span class="hidden">bar</span></th>'
+    body = "\n".join(rows)
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def _sentences(summary: Summary) -> Section:
+    section = Section("Example sentences")
+    labels = summary.labels[1:] if summary.has_absent else summary.labels
+    without = f" except {summary.labels[0]}" if summary.has_absent else ""
+    section.text(f"Sentences with the highest probabilities of each label{without}.")
+    for context in summary.counts:
+        found = {label: sentences for label in labels if (sentences := summary.telling(context, label))}
+        if found:
+            section.heading(context)
+        for label, sentences in found.items():
+            section.markup(f"<h4>{html.escape(label)}</h4>")
+            for probability, text in sentences:
+                section.quote(f"{text} ({probability:.2f})")
+    return section

@@ -1,0 +1,257 @@
+"""The page of `qacg export --to page`: one file with a model that predicts labels of texts in a browser, offline.
+
+The page tokenizes texts as BERT's tokenizer does, with the data that `tokenizer_facts` returns.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qacg_kernels import __version__
+from qacg_models.errors import InputError
+from qacg_models.sentiment.calibration import VALIDITY
+from qacg_models.sentiment.report.evaluation import READING
+from qacg_models.sentiment.report.html_report import (
+    Section,
+    json_script,
+    page_file,
+    page_html,
+)
+from qacg_models.sentiment.trained_model import TrainedModel
+from qacg_models.utils.files import atomic_write
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+SUFFIX = ".html"
+RUNTIME_VERSION = "1.30.0"
+RUNTIME_ARCHIVE = f"onnxruntime-web-{RUNTIME_VERSION}.tgz"
+# The files of the npm package that the page contains, with their SHA-256.
+_RUNTIME_FILES = {
+    "ort.wasm.bundle.min.mjs": "11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90",
+    "ort-wasm-simd-threaded.wasm": "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2",
+}
+# The policy blocks connections. Only the runtime is loaded, from a blob that the page creates from its own content.
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'wasm-unsafe-eval' blob:;"
+    " connect-src 'none'; form-action 'none'; base-uri 'none'"
+)
+# A letter that separates tested characters: it is in none of the classes, and does not combine with other letters.
+_SEPARATOR = "\u0259"
+# Planes 4 to 13 of Unicode are empty; surrogates are no characters.
+_CODES = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0x110000))
+_ADVICE = "Use --to onnx, and the tokenizer of the model's folder."
+_SCRIPTS = ("wordpiece.js", "tables.js", "model_page.js")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The files of onnxruntime-web that a page contains.
+
+    Attributes:
+        script: the JavaScript module.
+        wasm: the WebAssembly module.
+    """
+
+    script: bytes
+    wasm: bytes
+
+
+def read_runtime(path: Path) -> Runtime:
+    """Reads the files of onnxruntime-web from the archive of its npm package.
+
+    Args:
+        path: path of `RUNTIME_ARCHIVE`, which `npm pack` writes.
+
+    Raises:
+        InputError: the file does not exist, cannot be read as such an archive, or has another version of the files.
+    """
+    advice = f"Run npm pack onnxruntime-web@{RUNTIME_VERSION}, and pass --runtime {RUNTIME_ARCHIVE}."
+    if not path.is_file():
+        raise InputError(f"runtime: expected the file {RUNTIME_ARCHIVE}, got none at {path}. {advice}")
+    try:
+        with tarfile.open(path) as archive:
+            found = [archive.extractfile(f"package/dist/{name}").read() for name in _RUNTIME_FILES]
+    except (tarfile.TarError, zlib.error, OSError, EOFError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"runtime: expected {RUNTIME_ARCHIVE}, got {path}, which cannot be read as that file ({error}). {advice}"
+        ) from None
+    for content, (name, digest) in zip(found, _RUNTIME_FILES.items()):
+        if hashlib.sha256(content).hexdigest() != digest:
+            expected = f"the {name} of onnxruntime-web {RUNTIME_VERSION}"
+            raise InputError(f"runtime: expected {expected}, got another file in {path}. {advice}")
+    return Runtime(*found)
+
+
+def page_facts(trained: TrainedModel) -> dict:
+    """Returns the labels, contexts, tokenizer and other data that the page requires to predict, in JSON types.
+
+    Raises:
+        InputError: the model's tokenizer is not BERT's.
+    """
+    task = trained.task
+    return {
+        "labels": task.labels,
+        "has_absent": task.has_absent,
+        "has_targets": task.has_targets,
+        "aspects": task.aspects,
+        "targets": trained.record.targets,
+        "contexts": trained.contexts,
+        "context_standalone": getattr(trained.model.config, "context_standalone", False),
+        "max_length": trained.record.max_length,
+        "pad_token_id": trained.tokenizer.pad_token_id,
+        "temperatures": trained.calibration.temperatures,
+        "text_column": trained.data_options.text_column,
+        "reading": READING,
+        "tokenizer": tokenizer_facts(trained.tokenizer),
+    }
+
+
+def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: bytes, runtime: Runtime) -> None:
+    """Writes the page with the model, the data and the runtime to one file.
+
+    Args:
+        path: path of the file.
+        trained: the model; the page states its title and its labels.
+        facts: the result of `page_facts`.
+        model: the model as ONNX, with the inputs and the output of `qacg export --to onnx`.
+        runtime: the result of `read_runtime`.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    texts = Section("Texts", [page_file("inputs.html")])
+    summary = Section("Summary", ['<div id="summary"><p class="note">No texts have been predicted.</p></div>'])
+    predictions = Section(
+        "Predictions", ['<div id="predictions"><p class="note">No texts have been predicted.</p></div>']
+    )
+    about = Section("About this page")
+    labels, size = ", ".join(trained.task.labels), len(model) / 1e6
+    about.text(f"Model: {trained.title}, int8, {size:.1f} MB; labels: {labels}. Written by qacg {__version__}.")
+    about.text(
+        "The page predicts the same labels as qacg predict --int8, except where two labels have similar probabilities."
+    )
+    about.text(VALIDITY)
+    about.text(
+        "The page contains the model and its runtime. Its content security policy forbids connections to other"
+        " computers."
+    )
+    about.text(
+        f"The runtime is ONNX Runtime Web {RUNTIME_VERSION}, copyright Microsoft Corporation, under the MIT license."
+    )
+    about.markup(page_file("runtime-license.html"))
+    about.markup(json_script("facts", facts))
+    for name, content in (("runtime", runtime.script), ("wasm", runtime.wasm), ("model", model)):
+        packed = base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii")
+        about.markup(f'<script type="application/octet-stream" id="{name}">{packed}</script>')
+    style = page_file("summary.css") + page_file("model_page.css")
+    # The script is a block, so that it defines no global names.
+    script = "\n".join(['"use strict";\n{', *map(page_file, _SCRIPTS), "}\n"])
+    lead = "Predicts the opinion on each aspect of a text. Everything runs in this page: no text leaves this computer."
+    page = page_html(
+        "Aspect sentiment", lead, [texts, summary, predictions, about], style=style, script=script, policy=_POLICY
+    )
+    with atomic_write(path) as handle:
+        handle.write(page)
+
+
+def tokenizer_facts(tokenizer: PreTrainedTokenizerFast) -> dict:
+    """Returns vocabulary, special tokens, normalization, and classes of characters of a WordPiece tokenizer.
+
+    The classes are ranges of code points, computed with the normalizer and the pre-tokenizer of the library tokenizers:
+
+    - dropped: characters that are removed, such as control characters.
+    - ideographs: characters around which the normalizer adds spaces, such as Chinese ones.
+    - marks: accents that are removed after canonical decomposition.
+    - punctuation: characters that the pre-tokenizer separates from their neighbours.
+
+    Raises:
+        InputError: the tokenizer's model, normalizer, pre-tokenizer or special tokens are not those of BERT.
+    """
+    known = json.loads(tokenizer.backend_tokenizer.to_str())
+    model, special = known["model"], known["added_tokens"]
+    nfc, bert = _normalizer(known["normalizer"])
+    _expect("model", model["type"], "WordPiece")
+    _expect("pre_tokenizer", (known["pre_tokenizer"] or {}).get("type"), "BertPreTokenizer")
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    for token in special:
+        _expect(f"token {token['content']!r}", {name: token[name] for name in plain}, plain)
+    start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
+    one, other = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("one", "other"))
+    encoded = tokenizer("one", "other", return_token_type_ids=True)
+    _expect("input_ids", encoded["input_ids"], [start, *one, end, *other, end])
+    _expect("token_type_ids", encoded["token_type_ids"], [0] * (len(one) + 2) + [1] * (len(other) + 1))
+    encoded = tokenizer("one", return_token_type_ids=True)
+    _expect("input_ids", encoded["input_ids"], [start, *one, end])
+    strips = bert["lowercase"] if bert["strip_accents"] is None else bert["strip_accents"]
+    return {
+        "vocabulary": model["vocab"],
+        "special": {token["content"]: token["id"] for token in special},
+        "prefix": model["continuing_subword_prefix"],
+        "longest": model["max_input_chars_per_word"],
+        "unknown": model["vocab"][model["unk_token"]],
+        "start": start,
+        "end": end,
+        "nfc": nfc,
+        "clean": bert["clean_text"],
+        "lowercase": bert["lowercase"],
+        **_classes(bert["clean_text"], bert["handle_chinese_chars"], strips),
+    }
+
+
+def _normalizer(known: dict | None) -> tuple[bool, dict]:
+    """Returns whether text is composed (NFC), and the settings of BERT's normalizer."""
+    known = known or {}
+    steps = known["normalizers"] if known.get("type") == "Sequence" else [known]
+    kinds = [step.get("type") for step in steps]
+    if kinds not in (["BertNormalizer"], ["NFC", "BertNormalizer"]):
+        _expect("normalizer", kinds, "BertNormalizer, alone or after NFC")
+    return len(kinds) == 2, steps[-1]
+
+
+def _expect(name: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise InputError(f"tokenizer: expected the {name} {expected} for --to page, got {found}. {_ADVICE}")
+
+
+def _classes(clean: bool, ideographs: bool, strip_accents: bool) -> dict[str, list[list[int]]]:
+    from tokenizers import normalizers, pre_tokenizers
+
+    letters = [chr(code) for codes in _CODES for code in codes if chr(code) != _SEPARATOR]
+    text = _SEPARATOR.join(letters)
+
+    def changed(to: Callable[[str], str], **settings: bool) -> list[int]:
+        """Returns the code points of the letters that BERT's normalizer, with `settings`, changes to `to(letter)`."""
+        off = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
+        if not any(settings.values()):
+            return []
+        found = normalizers.BertNormalizer(**{**off, **settings}).normalize_str(text).split(_SEPARATOR)
+        return [ord(letter) for letter, one in zip(letters, found, strict=True) if one == to(letter)]
+
+    pieces = [piece for piece, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)]
+    return {
+        "dropped": _ranges(changed(lambda letter: "", clean_text=clean)),
+        "ideographs": _ranges(changed(lambda letter: f" {letter} ", handle_chinese_chars=ideographs)),
+        "marks": _ranges(changed(lambda letter: "", strip_accents=strip_accents)),
+        "punctuation": _ranges({ord(piece) for piece in pieces if len(piece) == 1 and piece != _SEPARATOR}),
+    }
+
+
+def _ranges(codes: Iterable[int]) -> list[list[int]]:
+    """Returns sorted numbers as ranges [first, last]."""
+    found: list[list[int]] = []
+    for code in sorted(codes):
+        if found and found[-1][1] == code - 1:
+            found[-1][1] = code
+        else:
+            found.append([code, code])
+    return found

