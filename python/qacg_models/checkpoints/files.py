@@ -1,4 +1,8 @@
-"""Checkpoint files: folders, shards, safetensors and torch files, the packaged checkpoint, and the report."""
+"""Checkpoint files: folders, shards, safetensors and torch files, the packaged checkpoint, and the report.
+
+Pickled code never runs: torch files are read with `weights_only`. Objects beside the tensors, such as options of the
+training program, become empty objects, and their classes are not imported.
+"""
 
 import pickle
 import re

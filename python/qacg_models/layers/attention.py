@@ -1,4 +1,17 @@
-"""Attention layers of the encoders: softmax, fused quasi-attention and its eager form, and that of transformers."""
+"""Attention layers of the encoders: softmax, fused quasi-attention and its eager form, and that of transformers.
+
+Every mask of an encoder is applied in this module, and nowhere else. An attention gets its mask in one of three forms:
+
+| mask | batch |
+|---|---|
+| a `Packing` | packed: tokens attend within their sequence, and there is no padding |
+| booleans (B, 1, 1, L), True for tokens | padded |
+| None | padded, without padding |
+
+Quasi-attention with a gate of 0 is softmax attention. The result of a query that sees no key is 0.
+
+Other models of transformers select the fused softmax attention by `attn_implementation="qacg_fused"`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Batches of an encoder: padded or packed inputs, masks, and the rows of a packed batch."""
+"""Batches of an encoder: padded or packed inputs, masks, and the rows of a packed batch.
+
+Shapes are always checked. Values are checked on the CPU and outside torch.compile only. On a GPU, ids out of range fail
+in the device-side assertion of torch's embedding.
+"""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -1,4 +1,11 @@
-"""Columns of files and of a user's DataFrame, the text of a cell, labelled rows, and the task that they give."""
+"""Columns of files and of a user's DataFrame, the text of a cell, labelled rows, and the task that they give.
+
+Labels and aspects can have any names; the text `None` is a label name, not a missing value.
+
+Without a column of ids, all rows with the same text and target get the same id, even if they are not adjacent. An id
+has at most one row for each aspect. If an aspect is repeated, a new id begins: this row and later ones with the same
+text and target get the new id.
+"""
 
 from __future__ import annotations
 

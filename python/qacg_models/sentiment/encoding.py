@@ -1,4 +1,8 @@
-"""Examples as model inputs: tokenizers, features and batches."""
+"""Examples as model inputs: tokenizers, features and batches.
+
+Inputs are `[CLS] sentence [SEP] context name [SEP]` with token types 0 and 1; or `[CLS] sentence [SEP]` if
+`context_standalone` of the configuration is True. Models with contexts also get the context id.
+"""
 
 from __future__ import annotations
 

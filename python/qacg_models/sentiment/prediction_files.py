@@ -1,4 +1,9 @@
-"""Files of predictions: their lines, the partial file that a resumed run continues, and counts of truncated texts."""
+"""Files of predictions: their lines, the partial file that a resumed run continues, and counts of truncated texts.
+
+The lines are appended to `OUTPUT.partial`, which is renamed to OUTPUT at the end. `OUTPUT.partial.state` is one line:
+the number of predicted texts, the size of their lines in bytes, and what the predictions depend on. It is updated after
+a chunk is on the disk. So a resumed run cuts a chunk that was not written whole, and predicts the texts after it.
+"""
 
 import json
 import os

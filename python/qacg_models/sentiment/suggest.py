@@ -1,4 +1,26 @@
-"""Aspects for texts without labels: words, proposals, and the sheet to label."""
+"""Aspects for texts without labels: words, proposals, and the sheet to label.
+
+Words become stems, and nouns are detected without a part-of-speech tagger. Function words and opinion words, English
+and German, are not proposed as aspects.
+
+German nouns are detected by a capital letter inside a sentence. English nouns, and German nouns in texts without
+capitals, are detected at the end of a phrase that begins with an article or preposition ("the thai food ."). In terse
+texts, which have few articles, a noun begins a phrase or follows a quantity or an opinion word ("too many ads", "great
+support").
+
+A cluster has nouns that occur with the same words, as in "the waiter was rude" and "rude staff". The vector of a noun
+consists of its positive pointwise mutual information with the other words of its sentences (Church and Hanks 1990). The
+counts of these other words are smoothed (Levy, Goldberg and Dagan 2015), and a singular value decomposition reduces the
+dimensions of the vectors. The leader algorithm (Hartigan 1975) clusters the vectors. It leaves out nouns that are
+similar to no leader, because these nouns would hide rare aspects.
+
+| source | split | selection of pairs |
+|---|---|---|
+| dev | dev | at random, from texts without training rows; metrics on these rows estimate the metrics on new texts |
+| nouns | train | if no model is given: texts with a noun of the aspect; each text gets a row for another aspect too |
+| predictions | train | if a model is given: pairs whose predicted label is the least probable (uncertainty sampling) |
+| random | train | at random, so that training includes opinions in texts without a noun of the aspect |
+"""
 
 from __future__ import annotations
 

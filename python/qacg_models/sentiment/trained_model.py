@@ -1,4 +1,13 @@
-"""A trained model and its folder: loading, logits, int8, saving, and the hub."""
+"""A trained model and its folder: loading, logits, int8, saving, and the hub.
+
+A row is a text with a context (an aspect, or a target and an aspect). `MODEL/` has config.json (with contexts and
+labels), model.safetensors, tokenizer.json, run.yaml (options that reproduce the training), training.json (data, machine
+and metrics of the training), and optionally calibration.json (temperatures).
+
+Int8: Weights of linear layers are quantized once, with a scale per output channel. Activations are quantized at every
+call, with a scale per token, so that a prediction does not depend on the rest of the batch. Embeddings, pooler,
+classifier and gates stay in float.
+"""
 
 from __future__ import annotations
 

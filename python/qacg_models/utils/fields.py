@@ -1,4 +1,7 @@
-"""Checks and conversions of fields: of configurations, options and JSON files."""
+"""Checks and conversions of fields: of configurations, options and JSON files.
+
+Errors have the form `field: expected X, got Y`.
+"""
 
 import dataclasses
 import math

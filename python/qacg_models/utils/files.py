@@ -1,4 +1,9 @@
-"""Files: atomic writes, output paths, and the lock of an output."""
+"""Files: atomic writes, output paths, and the lock of an output.
+
+Content is written to a temporary folder beside the destination, flushed to the disk, and then renamed. The temporary
+folder has a random name and is accessible to this user only. If the name were predictable, another user of a shared
+folder could create a link of that name to a file of this user.
+"""
 
 import contextlib
 import errno

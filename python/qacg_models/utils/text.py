@@ -1,4 +1,10 @@
-"""Texts: counts and clipped values in messages, plain text files, sentences."""
+"""Texts: counts and clipped values in messages, plain text files, sentences.
+
+A lone surrogate is half of a UTF-16 character. A Python str can contain one, from a JSON escape or from bytes of the
+command line that are not UTF-8; files, tokenizers and terminals reject it.
+
+A spreadsheet runs a cell of a CSV as a formula if it begins with `=`, `+`, `-` or `@`, quoted or not.
+"""
 
 import errno
 import json

