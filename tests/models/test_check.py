@@ -146,6 +146,25 @@ def test_check_names_unknown_symbols(tmp_path, capsys):
     assert "warning: the vocabulary lacks words or symbols of the texts ('🙂'" in out
 
 
+def test_check_counts_texts_that_differ_in_unknown_tokens(tmp_path, capsys):
+    """The vocabulary has no emoji, so texts with different ones are equal to the model."""
+    start = write_model(tmp_path / "start")
+    rows = [(f"the food was great {('👍', '👎', '💩')[n % 3]}", "food", ("good", "bad")[n % 2]) for n in range(6)]
+    rows += [("The food was slow 🙂", "food", "bad"), ("the food was slow 🙂", "food", "bad"), ("slow", "food", "bad")]
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "train.csv", rows)
+    write(tmp_path / "data" / "dev.csv", rows[:2])
+    flags = ["check", str(tmp_path / "data"), "--from", str(start), "--max-length", "48"]
+    assert main(flags) == 0
+    out = capsys.readouterr().out
+    assert main([*flags, "--json"]) == 0
+    tokens = json.loads(capsys.readouterr().out)["tokens"]
+    assert tokens["unknown"] == tokens["texts"] - 1 and tokens["tokens"] > tokens["unknown"]
+    assert tokens["alike"] == 3
+    assert f"{tokens['unknown'] / tokens['tokens']:.2%} of the tokens unknown (most often '🙂', " in out
+    assert "warning: 3 texts differ from another text only in unknown tokens ('🙂', " in out
+
+
 def test_check_learned_vocabulary_is_not_advised_again():
     check = TokenCheck("start", LEARNED, 9, 128, 0, 9, words=10, pieces=30, unknown=0)
     assert check.lines()[-1].endswith("start from a checkpoint of this language (--from)")

@@ -3,6 +3,7 @@
 import csv
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -74,6 +75,18 @@ def test_saved_folder_gives_equal_predictions(fitted, tmp_path):
     fitted.save_pretrained(tmp_path / "model")
     again = AspectSentiment.from_pretrained(tmp_path / "model")
     pd.testing.assert_frame_equal(again.predict(reviews()), fitted.predict(reviews()), check_exact=True)
+
+
+def test_fit_in_two_threads_trains_the_weights_of_one():
+    def trained(seed):
+        options = OPTIONS | {"max_steps": 12, "eval_every": 12, "seed": seed, "say": quiet}
+        return AspectSentiment.fit(reviews(20), **NAMES, **options).trained.model.state_dict()
+
+    alone = [trained(seed) for seed in (1, 2)]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(trained, (1, 2)))
+    for expected, found in zip(alone, together):
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_save_pretrained_keeps_changed_weights(ask, tmp_path):

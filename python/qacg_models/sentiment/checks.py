@@ -121,6 +121,8 @@ class TokenCheck:
         pieces: number of tokens of the words.
         unknown: number of tokens of the texts that are the unknown token.
         tokens: number of tokens of the texts.
+        alike: number of texts that differ from another text only in unknown tokens, so that the model reads them as
+            equal.
         unknown_words: the most frequent words and symbols that are unknown tokens, at most SHOWN.
     """
 
@@ -134,6 +136,7 @@ class TokenCheck:
     pieces: int
     unknown: int
     tokens: int = 0
+    alike: int = 0
     unknown_words: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
@@ -163,6 +166,12 @@ class TokenCheck:
                 f"warning: the vocabulary lacks words or symbols of the texts ({shown}); start from a checkpoint that"
                 f" has them (--from){scratch}"
             )
+        if self.alike:
+            found.append(
+                f"warning: {counted(self.alike, 'text differs', 'texts differ')} from another text only in unknown"
+                f" tokens ({shown}), so the model reads them as equal; replace these symbols by words, or start from a"
+                f" checkpoint that has them (--from){scratch}"
+            )
         return found
 
 
@@ -186,12 +195,11 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
     extra = longest_context + tokenizer.num_special_tokens_to_add(pair=bool(contexts))
     encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
     lengths = [len(ids) + extra for ids in encoded["input_ids"]]
-    unknown = Counter(
-        text[start:end]
+    unknown = [
+        tuple(text[start:end] for piece, (start, end) in zip(ids, offsets) if piece == tokenizer.unk_token_id)
         for text, ids, offsets in zip(texts, encoded["input_ids"], encoded["offset_mapping"])
-        for piece, (start, end) in zip(ids, offsets)
-        if piece == tokenizer.unk_token_id
-    )
+    ]
+    often = Counter(word for found in unknown for word in found)
     words = [word for text in texts for word in _WORD.findall(text)]
     pieces = tokenizer(words, add_special_tokens=False)["input_ids"] if words else []
     return TokenCheck(
@@ -203,10 +211,20 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
         longest=max(lengths),
         words=len(words),
         pieces=sum(map(len, pieces)),
-        unknown=unknown.total(),
+        unknown=often.total(),
         tokens=sum(map(len, encoded["input_ids"])),
-        unknown_words=tuple(word for word, _ in unknown.most_common(SHOWN)),
+        alike=_count_alike(encoded["input_ids"], unknown),
+        unknown_words=tuple(word for word, _ in often.most_common(SHOWN)),
     )
+
+
+def _count_alike(tokens: Sequence[Sequence[int]], unknown: Sequence[tuple[str, ...]]) -> int:
+    """Returns the number of texts whose tokens are those of a text with other unknown words; case is ignored."""
+    groups: dict[tuple[int, ...], Counter[tuple[str, ...]]] = {}
+    for ids, words in zip(tokens, unknown):
+        if words:
+            groups.setdefault(tuple(ids), Counter())[tuple(word.casefold() for word in words)] += 1
+    return sum(found.total() for found in groups.values() if len(found) > 1)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import json
 import math
 import shutil
 import statistics
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -184,6 +185,8 @@ def _why_not(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sent
 Say = Callable[[str], None]
 
 SUMMARY_NAME = "seeds.json"
+# The seed, the random generators, the number of threads and the progress bars of libraries are those of the process.
+_ONE_TRAINING = threading.RLock()
 
 
 def train(
@@ -225,7 +228,7 @@ def train(
     join_group()
     output, say = Path(output), main_only(say)
     _print_warnings(dataset, say)
-    with lock_output(output, say):
+    with _ONE_TRAINING, lock_output(output, say):
         return _train(dataset, output, options or TrainingOptions(), overwrite=overwrite, resume=resume, say=say)
 
 
