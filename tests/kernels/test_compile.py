@@ -189,3 +189,17 @@ def test_compiled_autograd_differentiates_an_eager_call(gate, backend, device):
     expected = evaluate(inputs, through_backend(backend))
     with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager", fullgraph=True)):
         torch.testing.assert_close(evaluate(inputs, through_backend(backend)), expected)
+
+
+def test_mask_without_values_raises_when_compiled(backend, device):
+    """Torch never fills the memory of a CausalBias."""
+    from torch.nn.attention.bias import causal_upper_left
+
+    inputs = make_inputs(Case("compiled causal bias"), torch.float32, device)
+
+    @torch.compile(backend="aot_eager")
+    def call(mask):
+        return qk.quasi_attention(*inputs.arguments(), attn_mask=mask, backend=backend)
+
+    with pytest.raises(TypeError, match="attn_mask: expected a tensor whose memory has its values, got CausalBias"):
+        call(causal_upper_left(17, 17))

@@ -520,3 +520,23 @@ def test_bad_settings_name_expected_and_actual_value(error, message, settings):
 def test_context_in_a_wrong_position_is_named(call, message):
     with pytest.raises(TypeError, match=message):
         call(FusedQuasiAttention(HIDDEN, HEADS))
+
+
+class LeafTracer(torch.fx.Tracer):
+    def is_leaf_module(self, module, path):
+        return isinstance(module, FusedQuasiAttention)
+
+
+class Around(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = FusedQuasiAttention(HIDDEN, HEADS)
+
+    def forward(self, x, c):
+        return self.attention(x, context=c)[0]
+
+
+def test_module_is_a_leaf_of_an_fx_graph():
+    module = Around().eval()
+    traced = torch.fx.GraphModule(module, LeafTracer().trace(module))
+    assert torch.equal(traced(X, C), module(X, C))

@@ -483,3 +483,23 @@ def test_modules_on_the_meta_device_are_patched_by_kind(make):
     kind = PatchedQuasiAttention if make is PublishedModel else FusedContextMixing
     blocks = model.layer if make is PublishedModel else model
     assert all(type(block.self) is kind for block in blocks)
+
+
+def test_cg_bert_mask_without_values_raises():
+    from torch.nn.attention.bias import causal_upper_left  # here, because it imports the compiler
+
+    blocks = released(layers=1)
+    apply_fused_attention(blocks)
+    x, c = inputs()
+    with pytest.raises(TypeError, match="attention_mask: expected a tensor whose memory has its values"):
+        blocks[0](x, causal_upper_left(x.shape[1], x.shape[1]), x.device, c)
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+def test_patching_of_layers_without_parameters(make):
+    x, c = inputs()
+    module = change(strengthen(make()), ("",), Quantized).eval()
+    expected = module(x, additive(), None, c)
+    assert apply_fused_attention(module) == 1
+    found = module(x, additive(), None, c)
+    assert torch.allclose(*(r if make is ReleasedContextGuided else r[0] for r in (found, expected)), atol=1e-5)

@@ -302,3 +302,14 @@ def test_flop_counter_of_packed_call_counts_sequences():
     with FlopCounterMode(display=False) as counter:
         qk.quasi_attention_varlen(*operands(8, 2, 4), torch.rand(8, 2), cu_seqlens=offsets, max_seqlen=5)
     assert counter.get_total_flops() == 6 * (3 * 3 + 5 * 5) * 2 * 4
+
+
+@pytest.mark.compiles
+def test_export_of_a_module_batch_that_depends_on_data(backend, device):
+    module = qk.FusedQuasiAttention(16, 2, backend=backend).eval().to(device)
+    model = KeptRows(lambda x, mask: module(x, mask, context=x)[0])
+    model.module = module
+    inputs = torch.randn(4, 5, 16, device=device), MASK_OF_KEYS[:, 0, 0].to(device)
+    keep = torch.tensor([True, False, True, True], device=device)
+    program = torch.export.export(model, (keep, *inputs)).module()
+    torch.testing.assert_close(program(~keep, *inputs), model(~keep, *inputs))

@@ -239,3 +239,19 @@ def test_gate_parameters_compare_by_identity():
     gate, same = (qk.GateParameters(*(torch.ones(D) for _ in range(4))) for _ in range(2))
     assert gate in (same, gate)
     assert gate != same
+
+
+@pytest.mark.parametrize("call", [qk.quasi_attention, qk.attention_maps, qk.explain])
+@pytest.mark.parametrize("argument", ["attn_mask", "gate"])
+def test_causal_bias_raises_in_every_dense_call(argument, call, causal_bias):
+    mask = causal_bias(L, S)
+    for derived in (mask, mask[:1].unsqueeze(1), mask[:1] + 0):
+        arguments = dense_arguments() | {argument: derived}
+        check_error(call, arguments, TypeError, [f"{argument}: expected", "got CausalBias"])
+
+
+def test_subclass_of_causal_bias_raises():
+    from torch.nn.attention.bias import CausalBias, CausalVariant  # here, because it imports the compiler
+
+    mask = type("Window", (CausalBias,), {})(CausalVariant.UPPER_LEFT, L, S)
+    check_error(qk.quasi_attention, dense_arguments() | {"attn_mask": mask}, TypeError, ["attn_mask: expected"])

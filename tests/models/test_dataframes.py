@@ -457,3 +457,12 @@ def test_snippets_of_the_documentation_run(tmp_path, monkeypatch):
     assert found["answers"]["aspect"].tolist() == [*OWN.aspects] * 3
     assert found["food"].index.tolist() == found["new"].index.tolist()
     assert len(found["scores"]) == 3 and not np.isnan(found["scores"]).any()
+
+
+@pytest.mark.parametrize("kind", [pa.array, lambda values: pd.array(values, "string").to_numpy()], ids=["arrow", "NA"])
+def test_fit_null_labels_of_an_array_are_skipped(kind):
+    columns = reviews().reset_index(drop=True).to_dict("list")
+    columns["verdict"] = kind([None, *columns["verdict"][1:]])
+    ask = AspectSentiment.fit(columns, **NAMES, **OPTIONS, on_empty="skip", say=quiet)
+    assert sorted(ask.labels) == ["bad", "good", "none"]
+    assert sum(part.rows for part in ask.trained.record.data.values()) == 119

@@ -5,6 +5,7 @@ import sys
 import warnings
 import zipfile
 from dataclasses import replace
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -634,3 +635,17 @@ def test_damaged_table_raises(tmp_path, name, reason):
     (tmp_path / name).write_text("nothing of the kind")
     with pytest.raises(DataError, match=reason):
         rows_of(tmp_path / name)
+
+
+def test_parquet_decimals_are_the_numbers_of_the_csv(tmp_path):
+    labels = pa.array([Decimal("1.0"), Decimal("0.5"), None], pa.decimal128(2, 1))
+    parquet.write_table(
+        pa.table({"text": ["a", "b", "c"], "aspect": ["x"] * 3, "label": labels}), tmp_path / "own.parquet"
+    )
+    assert rows_of(tmp_path / "own.parquet", skip_empty=True) == [("a", "x", "1"), ("b", "x", "0.5")]
+
+
+def test_id_column_with_an_empty_name_is_read(tmp_path):
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps({"text": "a", "aspect": "food", "label": "good", "": "number 7"}))
+    assert load_file(path, OWN, DataOptions(id_column=""))[0].id == "number 7"
