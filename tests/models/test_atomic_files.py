@@ -14,7 +14,6 @@ from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.training import train, train_seeds
 from qacg_models.utils.files import (
     atomic_write,
-    atomic_write_bytes,
     follow_umask,
     lock_output,
     lock_path,
@@ -33,11 +32,6 @@ def write_text(path):
         handle.write("new")
 
 
-def write_bytes(path):
-    with atomic_write_bytes(path) as handle:
-        handle.write(b"new")
-
-
 def write_by_path(path):
     with staged_file(path) as made:
         made.path.write_text("new")
@@ -54,7 +48,7 @@ def write_permissions(path):
     follow_umask([path])
 
 
-@pytest.mark.parametrize("write", [write_text, write_bytes, write_by_path, write_table, write_permissions])
+@pytest.mark.parametrize("write", [write_text, write_by_path, write_table, write_permissions])
 def test_written_file_has_default_permissions(write, tmp_path):
     before = os.umask(0o027)
     try:

@@ -213,13 +213,6 @@ class EncoderConfig(CheckedConfig):
         for field in _OTHER_POOLER_FIELDS & given.keys():
             del given[field]
 
-    @property
-    def least_weights(self) -> int:
-        """Number of weights of BERT's embedding tables and layers at these sizes, without biases and LayerNorm."""
-        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
-        layer = 4 * self.hidden_size + 2 * self.intermediate_size
-        return self.hidden_size * (rows + self.num_hidden_layers * layer)
-
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
         for field in _POSITIVE_INTEGERS:

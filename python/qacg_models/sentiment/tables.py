@@ -418,12 +418,6 @@ def _text_columns(records: list[list[str]]) -> pd.DataFrame:
     return pd.DataFrame({n: values for n, values in enumerate(itertools.zip_longest(*records, fillvalue=""))})
 
 
-def header_delimiter(path: Path, columns: Columns) -> str:
-    """Returns the delimiter of a CSV or TSV file, from its header."""
-    lines = (text + "\n" for _, text in itertools.islice(numbered_lines(path, columns.encoding), _LONGEST_HEADER))
-    return _find_delimiter(lines, columns, path.suffix)[0]
-
-
 def _excel_table(path: Path, columns: Columns) -> pd.DataFrame:
     """Returns the first sheet; the cell of a formula has the value that the file stores, empty if it is an error."""
     import pandas as pd

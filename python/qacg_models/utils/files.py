@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, TextIO
+from typing import IO, TextIO
 
 from qacg_models.errors import InputError
 from qacg_models.utils.machine import run_on_main
@@ -97,17 +97,6 @@ def atomic_write(path: Path) -> Iterator[TextIO]:
         InputError: the file cannot be written; the message has the reason.
     """
     with _write(path, "w", encoding="utf-8", newline="") as handle:
-        yield handle
-
-
-@contextmanager
-def atomic_write_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Yields a binary file to write, which replaces `path` when the block ends; else as `atomic_write`.
-
-    Raises:
-        InputError: the file cannot be written; the message has the reason.
-    """
-    with _write(path, "wb") as handle:
         yield handle
 
 
