@@ -27,7 +27,7 @@ from qacg_kernels.backends import dispatch
 from qacg_kernels.operators import self_check
 
 SECONDS = 420
-BACKENDS = ("triton", "cuda", "hopper")
+BACKENDS = ("triton", "cuda")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -17,7 +17,6 @@ from cases import LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
 
 from qacg_kernels.backends import cuda
-from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -32,13 +31,6 @@ TENSOR_CORES = (
     Case("races, 64 dims, column", batch=1, heads=1, queries=90, keys=170, head_dim=64, gate="shared", form="column"),
     Case("races, packed, causal", heads=1, sequences=(150, 0, 30), head_dim=64, is_causal=True, dropout_p=0.1),
     Case("races, no key at all", batch=2, heads=1, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
-)
-# The Hopper forward has one kernel for all lengths: several tiles of each head size.
-HOPPER = (
-    Case("races, Hopper, 64 dims", batch=1, heads=1, queries=140, keys=420, head_dim=64),
-    Case("races, Hopper, 128 dims, column", batch=1, heads=1, queries=70, keys=270, head_dim=128, form="column"),
-    Case("races, Hopper, packed", heads=1, sequences=(150, 0, 30), head_dim=64, gate="shared", dropout_p=0.1),
-    Case("races, Hopper, no key at all", batch=2, heads=1, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
 )
 # Several tiles of queries in the narrow shapes of the backward.
 NARROW = (
@@ -60,10 +52,9 @@ def run(case: Case, dtype: torch.dtype) -> str | None:
     """Runs a case in this dtype; returns the report of a race, or None if there is none."""
     os.environ["QACG_EMULATOR_SHARED_LIMIT"] = str(NARROW_LIMIT if case in NARROW else LIMIT)
     inputs = make_inputs(case, dtype)
-    attend = through_backend("hopper" if case in HOPPER else "cuda")
+    attend = through_backend("cuda")
     try:
-        if case not in HOPPER:  # its backward is that of the CUDA backend
-            evaluate(inputs, attend)
+        evaluate(inputs, attend)
         with torch.no_grad():  # a forward that saves nothing runs another path
             attend(inputs, inputs.tensors)
     except RuntimeError as error:
@@ -92,16 +83,14 @@ def main(arguments: list[str] | None = None) -> int:
     torch.ops.load_library(library)
     counters = ctypes.CDLL(str(library))
     counters.qacg_emulator_accesses.restype = ctypes.c_int64
-    cuda._missing, cuda.DEVICE, cuda._gpus = [], "cpu", ("9.0a",)
-    hopper.DEVICE = "cpu"
+    cuda._missing, cuda.DEVICE, cuda._gpus = [], "cpu", ("9.0",)
     torch.set_num_threads(1)
     narrow = (torch.bfloat16, torch.float16)
-    pairs = [(case, narrow[n % 2]) for n, case in enumerate((*TENSOR_CORES, *NARROW, *HOPPER))]
+    pairs = [(case, narrow[n % 2]) for n, case in enumerate((*TENSOR_CORES, *NARROW))]
     pairs += [(case, torch.float32) for case in PLAIN]
     if options.thorough:
         everywhere = (*TENSOR_CORES, *NARROW, *PLAIN, *THOROUGH)
         pairs = [(case, dtype) for case in everywhere for dtype in (*narrow, torch.float32)]
-        pairs += [(case, dtype) for case in HOPPER for dtype in narrow]
     pairs = [(case, dtype) for case, dtype in pairs if options.cases in case.name]
     if not pairs:
         print(f"check_races: --cases: expected a part of a case's name, got {options.cases!r}", file=sys.stderr)

@@ -31,7 +31,6 @@ from outcomes import Budget, Recorder, in_shard
 
 from qacg_kernels import available_backends
 from qacg_kernels.backends import dispatch
-from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import supported_dtypes
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
@@ -80,12 +79,6 @@ def pytest_collection_modifyitems(config, items):
         others = [item for item in items if not in_shard(item.nodeid, shard)]
         items[:] = [item for item in items if in_shard(item.nodeid, shard)]
         config.hook.pytest_deselected(items=others)
-    wide = pytest.mark.skip(reason=f"hopper supports head sizes up to {hopper.MAX_HEAD_DIM}")
-    for item in items:
-        arguments = item.callspec.params if hasattr(item, "callspec") else {}
-        narrow = hopper.NAME in (arguments.get("backend"), arguments.get("kernel"))
-        if narrow and getattr(arguments.get("case"), "head_dim", 0) > hopper.MAX_HEAD_DIM:
-            item.add_marker(wide)
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="no CUDA device on this machine")

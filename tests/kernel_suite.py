@@ -86,7 +86,7 @@ def _counts(rows: list[dict[str, object]]) -> Counter:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Runs the operator tests on one device in several processes.")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--backends", nargs="+", default=["triton", "cuda", "hopper"])
+    parser.add_argument("--backends", nargs="+", default=["triton", "cuda"])
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the rows and the logs")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="start no test after this time")
     parser.add_argument("--jobs", type=int, default=default_jobs(len(os.sched_getaffinity(0))))

@@ -1,4 +1,4 @@
-// The operators of the backends cuda and hopper through torch's stable ABI (torch 2.9): validation, allocation and
+// The operators of the backend cuda through torch's stable ABI (torch 2.9): validation, allocation and
 // launches. The operators' schema and the meaning of the arguments are in qacg_kernels/operators/schema.py.
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -287,16 +287,9 @@ bool suits_tensor_cores(const Arguments& a) {
   return std::all_of(inputs.begin(), inputs.end(), aligned);
 }
 
-// The preferred forward of a backend. Both backends have the same backward.
-enum class Path { kMma, kHopper };
-
-void run_forward(const Problem& p, Path path, bool tensor_cores, void* stream) {
+void run_forward(const Problem& p, bool tensor_cores, void* stream) {
   bool launched = false;
-  if (tensor_cores && path == Path::kHopper) {
-    const auto run = p.element == Element::kFloat16 ? run_hopper_forward_float16 : run_hopper_forward_bfloat16;
-    check_launch(run(p, stream, &launched));
-  }
-  if (tensor_cores && !launched) {
+  if (tensor_cores) {
     const auto run = p.element == Element::kFloat16 ? run_mma_forward_float16 : run_mma_forward_bfloat16;
     check_launch(run(p, stream, &launched));
   }
@@ -314,7 +307,6 @@ void run_backward(const Problem& p, const Gradients& g, bool tensor_cores, void*
 
 using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-template <Path kPath>
 ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query,
                         const Tensor& context_key, const OptionalTensor& gate_lambda, const OptionalTensor& gate_query,
                         const OptionalTensor& gate_context_query, const OptionalTensor& gate_key,
@@ -354,7 +346,7 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   }
   if (p.column_gate) check_launch(run_key_gates(p, stream.handle()));
   const bool can_save = !save_quasi_out || !p.column_gate;  // tensor-core kernels have no O2 of a column gate
-  run_forward(p, kPath, can_save && suits_tensor_cores(arguments), stream.handle());
+  run_forward(p, can_save && suits_tensor_cores(arguments), stream.handle());
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
 
@@ -440,9 +432,7 @@ BackwardResult attention_backward(
 }
 
 constexpr first_calls::Operator kForward{"cuda_attention", first_calls::kForward},
-    kBackward{"cuda_attention_backward", first_calls::kBackward},
-    kHopperForward{"hopper_attention", first_calls::kForward},
-    kHopperBackward{"hopper_attention_backward", first_calls::kBackward};
+    kBackward{"cuda_attention_backward", first_calls::kBackward};
 
 }  // namespace
 }  // namespace qacg::cuda
@@ -450,10 +440,8 @@ constexpr first_calls::Operator kForward{"cuda_attention", first_calls::kForward
 STABLE_TORCH_LIBRARY_IMPL(qacg, QACG_DISPATCH_KEY, m) {
   using namespace qacg::cuda;
   using qacg::first_calls::checked;
-  m.impl(kForward.name, checked<TORCH_BOX(&attention<Path::kMma>), kForward>);
+  m.impl(kForward.name, checked<TORCH_BOX(&attention), kForward>);
   m.impl(kBackward.name, checked<TORCH_BOX(&attention_backward), kBackward>);
-  m.impl(kHopperForward.name, checked<TORCH_BOX(&attention<Path::kHopper>), kHopperForward>);
-  m.impl(kHopperBackward.name, checked<TORCH_BOX(&attention_backward), kHopperBackward>);
 }
 
 // For qacg_kernels/backends/cuda.

@@ -1,5 +1,5 @@
-// The CUDA features that the kernels use: threads, barriers, shared memory, launches. Apart from mma.h and wgmma.h,
-// kernels use no others, so that tests can run their source on a CPU: tests/cuda_emulator defines the same names.
+// The CUDA features that the kernels use: threads, barriers, shared memory, launches. Apart from mma.h, kernels
+// use no others, so that tests can run their source on a CPU: tests/cuda_emulator defines the same names.
 #pragma once
 
 #include <stdint.h>
@@ -49,9 +49,9 @@ QACG_DEVICE float opaque(float x) {
   return x;
 }
 
-// The block's dynamic shared memory, aligned to 1,024 bytes.
+// The block's dynamic shared memory, aligned as the tiles of mma_tile.h require.
 QACG_DEVICE char* shared_memory() {
-  extern __shared__ __align__(1024) char memory[];
+  extern __shared__ __align__(256) char memory[];
   return memory;
 }
 

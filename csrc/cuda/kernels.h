@@ -21,11 +21,6 @@ const char* run_mma_forward_bfloat16(const Problem& p, void* stream, bool* launc
 const char* run_mma_backward_float16(const Problem& p, const Gradients& g, void* stream, bool* launched);
 const char* run_mma_backward_bfloat16(const Problem& p, const Gradients& g, void* stream, bool* launched);
 
-// The forward with wgmma, for the same calls. `launched` is false if the device has no wgmma or this library has no
-// code for it.
-const char* run_hopper_forward_float16(const Problem& p, void* stream, bool* launched);
-const char* run_hopper_forward_bfloat16(const Problem& p, void* stream, bool* launched);
-
 // run_gate_sums computes the gradients of the gate vectors and biases. It must run after the backward, with
 // g.gate_parts from gate_sums_parts and space for gate_sums_floats floats in g.gate_sums.
 int64_t gate_sums_parts(const Problem& p);

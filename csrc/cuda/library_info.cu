@@ -1,6 +1,12 @@
 // Properties of the library that qacg_kernels/backends/cuda reads through ctypes.
-#include "gpus.h"
 #include "mma_launch.h"
+
+// The build passes QACG_GPUS with nvcc's flags, for example 8.0:9.0:10.0+PTX.
+#if !defined(QACG_GPUS)
+#define QACG_GPUS
+#endif
+#define QACG_TEXT(words) QACG_TEXT_AS_IT_IS(words)
+#define QACG_TEXT_AS_IT_IS(words) #words
 
 #define QACG_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -18,7 +24,7 @@ int64_t shared_memory_of(bool backward) {
 }  // namespace qacg::cuda::mma
 
 // The GPUs that this library has code for: names of TORCH_CUDA_ARCH_LIST, separated by colons.
-QACG_EXPORT const char* qacg_cuda_gpus() { return qacg::cuda::kGpus; }
+QACG_EXPORT const char* qacg_cuda_gpus() { return QACG_TEXT(QACG_GPUS); }
 
 // The version of CUDA that this library was compiled with: 1000 * major + 10 * minor.
 QACG_EXPORT int32_t qacg_cuda_compiled_version() { return qacg::cuda::kCompiledVersion; }

@@ -284,19 +284,19 @@ QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Tile<kDi
   write_rows<Scalar, kWarp>(p, s, tile, tile_row, left < kStrip ? left : kStrip, to, first_row, lane());
 }
 
-// Turns the scores of one of a thread's two rows into exponentials. The row's scores are `scores` times `factor`, which
-// is above 0. row.sum includes this thread's keys alone. Returns the factor for all sums over earlier tiles.
+// Turns the scores of one of a thread's two rows into exponentials. row.sum includes this thread's keys alone. Returns
+// the factor for all sums over earlier tiles.
 template <int kTiles>
-QACG_DEVICE float add_scores(OnlineSoftmax& row, float (&scores)[kTiles][4], int half, float factor = 1.0f) {
+QACG_DEVICE float add_scores(OnlineSoftmax& row, float (&scores)[kTiles][4], int half) {
   float top = -INFINITY;
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) top = fmaxf(top, fmaxf(scores[t][2 * half], scores[t][2 * half + 1]));
-  const float rescale = row.raise_maximum<Fast>(quad_max(top) * factor), shift = row.shift();
+  const float rescale = row.raise_maximum<Fast>(quad_max(top)), shift = row.shift();
   float sum = 0.0f;
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-    for (int e = 2 * half; e < 2 * half + 2; ++e) sum += scores[t][e] = Fast::exp2(scores[t][e] * factor - shift);
+    for (int e = 2 * half; e < 2 * half + 2; ++e) sum += scores[t][e] = Fast::exp2(scores[t][e] - shift);
   }
   row.sum += sum;
   return rescale;
@@ -324,10 +324,10 @@ QACG_DEVICE float sigmoid_by_polynomial(float x) {
 
 // Writes the outputs of a strip from its sums: P V up to the factor of each row, and G V, weighted by a column gate if
 // there is one. The outputs go through the strip's rows of `tile`. quasi_out requires a row gate or a lambda tensor.
-template <typename Scalar, int kTiles, typename TileType>
+template <typename Scalar, int kTiles, int kDim>
 QACG_DEVICE void finish_strip(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax (&rows)[2],
                               const float* lambdas, float (&softmax_sum)[kTiles][4], float (&quasi_sum)[kTiles][4],
-                              const TileType& tile, int strip_row) {
+                              const Tile<kDim>& tile, int strip_row) {
   const float keep_scale = p.seed ? p.keep_scale : 1.0f;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -45,10 +45,10 @@ struct Tile {
 
 // Starts copies of `count` rows of a tensor from row `first` of the sequence; the tile's other rows become 0, and so do
 // dims at and beyond head_dim.
-template <typename Scalar, int kRows, int kThreads, typename TileType>
+template <typename Scalar, int kRows, int kThreads, int kDim>
 QACG_DEVICE void load_rows(const Problem& p, const Sequence& s, const Tensor4& t, int first, int count,
-                           const TileType& tile) {
-  constexpr int kChunks = TileType::kChunks, kStep = kThreads / kChunks;  // rows that the threads copy at a time
+                           const Tile<kDim>& tile) {
+  constexpr int kChunks = Tile<kDim>::kChunks, kStep = kThreads / kChunks;  // rows that the threads copy at a time
   static_assert(kStep % 8 == 0);
   const int thread = opaque(thread_index()), row = thread / kChunks, chunk = thread % kChunks;
   const Scalar* base = static_cast<const Scalar*>(t.data);
@@ -60,7 +60,7 @@ QACG_DEVICE void load_rows(const Problem& p, const Sequence& s, const Tensor4& t
   for (int n = 0; n < kRows; n += kStep) {
     const bool inside = row + n < count;
     if (kRows % kStep == 0 || row + n < kRows) {
-      copy_async(to + n * TileType::kPitch, inside ? from : base, inside);
+      copy_async(to + n * Tile<kDim>::kPitch, inside ? from : base, inside);
       from += step;
     }
   }
@@ -124,7 +124,7 @@ QACG_DEVICE void narrow_fragments(uint32_t (&a)[4], const float (&left)[4], cons
 // Stores kTiles fragments of a strip as 16-bit elements, from column 8 first_fragment of the tile on; first_fragment is
 // a multiple of kTiles.
 template <typename Scalar, int kTiles, int kDim>
-QACG_DEVICE void store_fragments(const Tile<kDim>& tile, int first_row, int first_fragment, const float (*c)[4]) {
+QACG_DEVICE void store_strip(const Tile<kDim>& tile, int first_row, int first_fragment, const float (&c)[kTiles][4]) {
   const uint32_t to = tile.at(first_row + lane() / 4, first_fragment) + 4 * (lane() % 4);
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
@@ -133,16 +133,11 @@ QACG_DEVICE void store_fragments(const Tile<kDim>& tile, int first_row, int firs
   }
 }
 
-template <typename Scalar, int kTiles, int kDim>
-QACG_DEVICE void store_strip(const Tile<kDim>& tile, int first_row, int first_fragment, const float (&c)[kTiles][4]) {
-  store_fragments<Scalar, kTiles>(tile, first_row, first_fragment, c);
-}
-
 // Writes `count` rows of a tile to rows of a tensor from row `first` on, by kThreads threads of which this is `thread`.
-template <typename Scalar, int kThreads, typename TileType>
-QACG_DEVICE void write_rows(const Problem& p, const Sequence& s, const TileType& tile, int tile_row, int count,
+template <typename Scalar, int kThreads, int kDim>
+QACG_DEVICE void write_rows(const Problem& p, const Sequence& s, const Tile<kDim>& tile, int tile_row, int count,
                             const Tensor4& t, int first, int thread) {
-  constexpr int kChunks = TileType::kChunks;
+  constexpr int kChunks = Tile<kDim>::kChunks;
   for (int n = thread; n < count * kChunks; n += kThreads) {
     const int row = n / kChunks, chunk = n % kChunks;
     if (chunk * kChunk >= p.head_dim) continue;

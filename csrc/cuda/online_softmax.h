@@ -26,8 +26,7 @@ struct OnlineSoftmax {
   // The factor that turns exponentials into P.
   QACG_DEVICE float normalise() const { return softmax_row(maximum, sum).normalise; }
 
-  // Stores what the backward reads of row i: zeros for a row without visible keys, as the Triton backend's backward
-  // expects them.
+  // Stores what the backward reads of row i: zeros for a row without visible keys.
   QACG_DEVICE void store(const Problem& p, const Sequence& s, int i) const {
     at(p.row_max, s, i) = shift();
     at(p.row_sum, s, i) = sum;

@@ -14,8 +14,6 @@ KERNEL_SOURCES = (
     "csrc/cuda/kernels_plain.cu",
     "csrc/cuda/kernels_mma_float16.cu",
     "csrc/cuda/kernels_mma_bfloat16.cu",
-    "csrc/cuda/kernels_hopper_float16.cu",
-    "csrc/cuda/kernels_hopper_bfloat16.cu",
 )
 OLDEST_NVCC = (12, 0)
 # The oldest whose smallest compression (an eighth of the default's size) every driver for its programs can read.
@@ -28,7 +26,7 @@ PORTABLE = "10.0"
 
 
 def gpus(version: tuple[int, int]) -> list[str]:
-    """The GPUs to build for, such as "9.0a" or "10.0+PTX", without those that the kernels do not support.
+    """The GPUs to build for, such as "9.0" or "10.0+PTX", without those that the kernels do not support.
 
     Args:
         version: the version of nvcc, which decides the default GPUs.
@@ -40,12 +38,12 @@ def gpus(version: tuple[int, int]) -> list[str]:
     if not listed:
         supported = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]
         portable = PORTABLE if PORTABLE in supported else supported[-1]
-        return with_hopper_instructions([gpu + "+PTX" if gpu == portable else gpu for gpu in supported])
+        return [gpu + "+PTX" if gpu == portable else gpu for gpu in supported]
     chosen = []
     for gpu in re.split(r"[\s;,]+", listed.strip()):
         number = re.fullmatch(r"(\d+)\.(\d+)[af]?(\+PTX)?", gpu)
         if number is None:
-            raise RuntimeError(f"TORCH_CUDA_ARCH_LIST: expected numbers such as '8.0 9.0a 10.0+PTX', got {gpu!r}")
+            raise RuntimeError(f"TORCH_CUDA_ARCH_LIST: expected numbers such as '8.0 9.0 10.0+PTX', got {gpu!r}")
         if (int(number[1]), int(number[2])) >= OLDEST_GPU:
             chosen.append(gpu)
         else:
@@ -53,23 +51,12 @@ def gpus(version: tuple[int, int]) -> list[str]:
                 f"qacg_kernels: {gpu} is omitted, because the CUDA kernels require compute capability 8.0 or newer",
                 file=sys.stderr,
             )
-    return with_hopper_instructions(chosen)
-
-
-def with_hopper_instructions(gpus: list[str]) -> list[str]:
-    """Replaces 9.0 by 9.0a, which the Hopper instructions in csrc/cuda/wgmma.h require.
-
-    PTX of 9.0a does not run on later GPUs, so an entry with +PTX gets the PTX of 9.0.
-    """
-    replaced = {"9.0": ["9.0a"], "9.0+PTX": ["9.0a", "9.0+PTX"], "9.0a+PTX": ["9.0a", "9.0+PTX"]}
-    return list(dict.fromkeys(gpu for listed in gpus for gpu in replaced.get(listed, [listed])))
+    return list(dict.fromkeys(chosen))
 
 
 def gpu_flags(gpus: list[str]) -> list[str]:
     """The flags of nvcc for these GPUs, and the macro with their list, which csrc/cuda/library_info.cu returns."""
-    flags = [flag for gpu in gpus for flag in code_flags(gpu)]
-    if "9.0a" in gpus:
-        flags = [flag for flag in flags if not flag.endswith("code=sm_90")]  # one machine code per GPU
+    flags = dict.fromkeys(flag for gpu in gpus for flag in code_flags(gpu))
     return [*flags, f"-DQACG_GPUS={':'.join(gpus)}"]
 
 

@@ -10,7 +10,6 @@ from typing import Protocol
 import torch
 
 from qacg_kernels.backends import cpu, cuda, reference, triton
-from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import autograd, self_check
@@ -81,7 +80,6 @@ class Backend(Protocol):
 _REGISTERED: tuple[Backend, ...] = (
     cpu,
     cuda,
-    hopper,
     reference,
     triton,
 )

@@ -35,14 +35,12 @@ constexpr int kWarp = 32;
 
 namespace emulator {
 
-constexpr int kGroup = 4 * kWarp;  // threads of a warp group
-
 constexpr size_t kStackBytes = 256 * 1024;
 constexpr int64_t kGuardBytes = 256, kSharedAlignment = 256;
 // Shared memory of a block on sm_80.
 constexpr int64_t kSharedLimit = 163 * 1024;
 
-enum class State { kReady, kInWarp, kInGroup, kInBlock, kDone };
+enum class State { kReady, kInWarp, kInBlock, kDone };
 
 struct AsyncCopy {
   void* to;
@@ -60,24 +58,11 @@ struct Fiber {
   std::vector<AsyncCopy> open;
 };
 
-// Threads that run an instruction together, those of a warp or of a warp group.
-struct Gathering {
-  const char* operation = nullptr;
-  void* operands[kGroup];
-  int arrived = 0;
-};
-
-struct WarpProducts;  // wgmma_emulator.h
-
+// The threads that have arrived at an instruction that a warp runs together.
 struct Warp {
-  Gathering gathering;
-  std::shared_ptr<WarpProducts> products;
-  int in_flight = 0;
-};
-
-struct Group {
-  Gathering gathering;
-  std::vector<std::shared_ptr<void>> queue;  // products that have not happened yet
+  const char* operation = nullptr;
+  void* operands[kWarp];
+  int arrived = 0;
 };
 
 // The operands of an instruction that threads run together.
@@ -123,7 +108,6 @@ class Machine {
     shared = memory_.data() + (kSharedAlignment - address % kSharedAlignment) % kSharedAlignment;
     fibers_.assign(threads, Fiber{});
     warps_.assign((threads + kWarp - 1) / kWarp, Warp{});
-    groups_.assign((threads + kGroup - 1) / kGroup, Group{});
     while (static_cast<int>(stacks_.size()) < threads) stacks_.push_back(std::make_unique<Stack>());
     for (int t = 0; t < threads; ++t) fibers_[t].index = t;
     seed_ = seed;
@@ -153,9 +137,6 @@ class Machine {
       races::block_met();
     }
     races::end_block();
-    for (const Warp& warp : warps_) {
-      if (warp.in_flight > 0) fail("wgmma: a block ended before its products");
-    }
     for (int64_t b = 0; b < kGuardBytes && !error_; ++b) {
       if (shared[bytes + b] != static_cast<char>(0xff)) fail("a kernel wrote beyond its shared memory");
     }
@@ -168,45 +149,30 @@ class Machine {
   // except for the instruction whose work calls races::warp_met.
   template <typename Operand>
   void together(const char* operation, Operand operand, void (*work)(const Lanes<Operand>&)) {
-    gather(warp_of(current->index).gathering, kWarp, State::kInWarp, operation, operand, work);
+    Warp& warp = warps_[current->index / kWarp];
+    if (warp.arrived == 0) warp.operation = operation;
+    if (strcmp(warp.operation, operation) != 0) fail("threads of a warp run different instructions");
+    warp.operands[current->index % kWarp] = &operand;
+    if (++warp.arrived < kWarp) return leave(State::kInWarp);
+    work(Lanes<Operand>(warp.operands));
+    warp.arrived = 0;
+    const int first = current->index / kWarp * kWarp;
+    for (int thread = first; thread < first + kWarp; ++thread) {
+      if (fibers_[thread].state == State::kInWarp) fibers_[thread].state = State::kReady;
+    }
   }
-
-  // The same for the 128 threads of a warp group.
-  template <typename Operand>
-  void together_as_group(const char* operation, Operand operand, void (*work)(const Lanes<Operand>&)) {
-    gather(group_of(current->index).gathering, kGroup, State::kInGroup, operation, operand, work);
-  }
-
-  Warp& warp_of(int thread) { return warps_[thread / kWarp]; }
-  Group& group_of(int thread) { return groups_[thread / kGroup]; }
 
   void fail(const char* what) {
     if (!error_) error_ = what;
   }
 
-  // Whether a copy or a product that is issued now happens now.
+  // Whether a copy that is issued now happens now.
   bool copies_at_once() { return drawn(false, true); }
-  bool products_at_once() { return drawn(false, true); }
 
   bool truncates = false;  // whether sums are truncated as by tensor cores, see tensor_core_emulator.h
 
  private:
   static constexpr size_t kAllSteps = ~size_t{0};
-
-  template <typename Operand>
-  void gather(Gathering& gathering, int threads, State waiting, const char* operation, Operand& operand,
-              void (*work)(const Lanes<Operand>&)) {
-    if (gathering.arrived == 0) gathering.operation = operation;
-    if (strcmp(gathering.operation, operation) != 0) fail("threads of a warp run different instructions");
-    gathering.operands[current->index % threads] = &operand;
-    if (++gathering.arrived < threads) return leave(waiting);
-    work(Lanes<Operand>(gathering.operands));
-    gathering.arrived = 0;
-    const int first = current->index / threads * threads;
-    for (int thread = first; thread < first + threads; ++thread) {
-      if (fibers_[thread].state == waiting) fibers_[thread].state = State::kReady;
-    }
-  }
 
   size_t random(size_t below) {
     draw_ = draw_ * 6364136223846793005u + 1442695040888963407u;
@@ -267,7 +233,6 @@ class Machine {
   std::vector<char> memory_;
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
-  std::vector<Group> groups_;
   std::vector<std::unique_ptr<Stack>> stacks_;
 };
 

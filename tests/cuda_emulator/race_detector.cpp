@@ -12,10 +12,10 @@
 namespace qacg::cuda::emulator::races {
 namespace {
 
-constexpr int kWarp = 32, kWarpsOfAProduct = 4;
+constexpr int kWarp = 32;
 
-enum class Kind : uint16_t { kRead, kWrite, kBeginCopy, kEndCopy, kBeginProduct, kEndProduct };
-constexpr const char* kNames[] = {"read", "write", "cp.async", "cp.async", "wgmma", "wgmma"};
+enum class Kind : uint16_t { kRead, kWrite, kBeginCopy, kEndCopy };
+constexpr const char* kNames[] = {"read", "write", "cp.async", "cp.async"};
 
 // One access to a byte. Its time is that of a clock which every barrier advances.
 struct Access {
@@ -31,8 +31,6 @@ struct Access {
 struct Byte {
   Access write;
   Access reads[2];
-  Access product;         // the last product that reads it
-  uint16_t in_flight = 0;  // warps that have not waited yet for products that read it
 };
 
 struct Block {
@@ -43,8 +41,6 @@ struct Block {
   int thread = 0;
   uint32_t clock = 0, met = 0;     // now, and the time of the block's last barrier
   std::vector<uint32_t> warp_met;  // time of each warp's last barrier, which may be the block's
-  // When each thread last ran a proxy fence, and that time as of the block's last barrier.
-  std::vector<uint32_t> shown, shown_and_met;
 };
 
 Block block;
@@ -131,13 +127,11 @@ std::string describe(const Access& access) {
 
 void report_race(const Access& before, const Access& now, uint64_t offset) {
   const std::string kernel = source_location(static_cast<const char*>(block.kernel)).function;
-  const bool in_flight = before.kind == Kind::kBeginCopy || before.kind == Kind::kBeginProduct;
-  report = "a race in " + kernel + ", block " + std::to_string(block.index) + ", byte " + std::to_string(offset) +
-           " of shared memory: " + describe(before) +
-           (in_flight                         ? "; before its thread has waited for it, "
-            : now.kind == Kind::kBeginProduct ? "; with no proxy fence and barrier between, "
-                                              : "; with no barrier between, ") +
-           describe(now);
+  report =
+      "a race in " + kernel + ", block " + std::to_string(block.index) + ", byte " + std::to_string(offset) +
+      " of shared memory: " + describe(before) +
+      (before.kind == Kind::kBeginCopy ? "; before its thread has waited for it, " : "; with no barrier between, ") +
+      describe(now);
 }
 
 // The first earlier access to a byte that an access races with, or null.
@@ -147,14 +141,8 @@ const Access* conflicting_access(const Byte& byte, const Access& now) {
     if (now.kind == Kind::kEndCopy && now.thread == byte.write.thread) return nullptr;
     return &byte.write;
   }
-  // The tensor cores read through the async proxy, which sees a write only after the writing thread's proxy fence.
-  if (now.kind == Kind::kBeginProduct) {
-    const bool shown = block.shown_and_met[byte.write.thread] > byte.write.when;
-    return byte.write.when == 0 || shown ? nullptr : &byte.write;
-  }
   if (unordered(byte.write, now)) return &byte.write;
   if (now.kind == Kind::kRead) return nullptr;
-  if (byte.in_flight > 0) return &byte.product;
   for (const Access& read : byte.reads) {
     if (unordered(read, now)) return &read;
   }
@@ -171,17 +159,9 @@ void check_access(Kind kind, int thread, const void* at, uint64_t bytes, Place w
   const uint64_t last = std::min(first + bytes, block.bytes);
   for (uint64_t n = first; n < last; ++n) {
     Byte& byte = shadow[n];
-    if (kind == Kind::kEndProduct) {
-      --byte.in_flight;
-      remember_read(byte, now);
-      continue;
-    }
     if (const Access* before = conflicting_access(byte, now)) return report_race(*before, now, n);
     if (kind == Kind::kRead) {
       remember_read(byte, now);
-    } else if (kind == Kind::kBeginProduct) {
-      byte.product = now;
-      byte.in_flight += kWarpsOfAProduct;
     } else {
       byte.write = now;
     }
@@ -201,8 +181,6 @@ void begin_block(const void* kernel, int64_t index, const char* shared, int64_t 
   block.bytes = bytes;
   block.clock = block.met = 1;
   block.warp_met.assign((threads + kWarp - 1) / kWarp, 1);
-  block.shown.assign(threads, 0);
-  block.shown_and_met = block.shown;
 }
 
 void end_block() { block.bytes = 0; }
@@ -212,7 +190,6 @@ void run_thread(int thread) { block.thread = thread; }
 void block_met() {
   block.met = ++block.clock;
   std::fill(block.warp_met.begin(), block.warp_met.end(), block.clock);
-  block.shown_and_met = block.shown;
 }
 
 void warp_met(int warp) { block.warp_met[warp] = ++block.clock; }
@@ -231,16 +208,6 @@ void begin_copy(int thread, const void* to, int64_t bytes, Place where) {
 
 void end_copy(int thread, const void* to, int64_t bytes, Place where) {
   check_access(Kind::kEndCopy, thread, to, bytes, where);
-}
-
-void show_to_products(int thread) { block.shown[thread] = ++block.clock; }
-
-void begin_product(int thread, const void* from, int64_t bytes, Place where) {
-  check_access(Kind::kBeginProduct, thread, from, bytes, where);
-}
-
-void end_product(int thread, const void* from, int64_t bytes, Place where) {
-  check_access(Kind::kEndProduct, thread, from, bytes, where);
 }
 
 const char* found() { return report.empty() ? nullptr : report.c_str(); }

@@ -38,14 +38,6 @@ void write(int thread, const void* to, int64_t bytes, Place where);
 void begin_copy(int thread, const void* to, int64_t bytes, Place where);
 void end_copy(int thread, const void* to, int64_t bytes, Place where);
 
-// A proxy fence: after the next barrier of the block, the tensor cores may read what this thread has written.
-void show_to_products(int thread);
-
-// A product of a warp group reads at any time between its issue and the waits of all four warps. `thread` is the first
-// of the group at the issue, the first of each warp at the waits.
-void begin_product(int thread, const void* from, int64_t bytes, Place where);
-void end_product(int thread, const void* from, int64_t bytes, Place where);
-
 // The report of the block's first race, or null.
 const char* found();
 
@@ -61,9 +53,6 @@ inline void read(int, const void*, int64_t, Place) {}
 inline void write(int, const void*, int64_t, Place) {}
 inline void begin_copy(int, const void*, int64_t, Place) {}
 inline void end_copy(int, const void*, int64_t, Place) {}
-inline void show_to_products(int) {}
-inline void begin_product(int, const void*, int64_t, Place) {}
-inline void end_product(int, const void*, int64_t, Place) {}
 inline const char* found() { return nullptr; }
 
 #endif

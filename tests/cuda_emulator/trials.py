@@ -1,4 +1,4 @@
-"""Runs the kernels of trials.cu and wgmma_trials.cu, which test the emulator itself."""
+"""Runs the kernels of trials.cu, which test the emulator itself."""
 
 import ctypes
 from collections.abc import Callable

@@ -8,7 +8,6 @@ import torch
 from full_members import members
 
 from qacg_kernels.backends import cpu, cuda
-from qacg_kernels.backends.cuda import hopper
 
 
 @pytest.fixture(params=members(["native", "plain", "avx2", "avx512", "avx512_bf16"], fast=["native", "avx2"]))
@@ -54,7 +53,6 @@ def emulate_gpu(emulated_library, monkeypatch):
         cuda._ask(emulated_library)
         monkeypatch.setattr(cuda, "_gpus", gpus)
         monkeypatch.setattr(cuda, "DEVICE", "cpu")
-        monkeypatch.setattr(hopper, "DEVICE", "cpu")
         return emulated_library
 
     return emulate

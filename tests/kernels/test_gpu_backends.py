@@ -9,29 +9,22 @@ import torch
 
 import qacg_kernels as qk
 from qacg_kernels.backends import cuda
-from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.dispatch import outside_limits
 from qacg_kernels.backends.triton.tile_tables import Choice
-
-CACHES = (cuda.capability, hopper._unsupported_capability)
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """Simulates a GPU of some capability, and a CUDA library with code for some GPUs."""
 
-    def clear_caches():
-        for cached in CACHES:
-            cached.cache_clear()
-
     def simulate(capability, *gpus):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         monkeypatch.setattr(cuda, "missing", list)
         monkeypatch.setattr(cuda, "_gpus", gpus)
-        clear_caches()
+        cuda.capability.cache_clear()
 
     yield simulate
-    clear_caches()
+    cuda.capability.cache_clear()
 
 
 def reasons(backend, dtype=torch.bfloat16, head_dim=64, device="cuda:0"):
@@ -67,10 +60,10 @@ def test_cuda_gpu_with_code_is_supported(capability, machine):
 
 
 def test_cuda_gpu_without_code_names_the_build_command(machine):
-    machine((8, 6), "9.0a", "10.0+PTX")
+    machine((8, 6), "9.0", "10.0+PTX")
     (reason,) = reasons(cuda)
     assert "compute capability 8.6" in reason
-    assert "code for 9.0a, 10.0+PTX" in reason
+    assert "code for 9.0, 10.0+PTX" in reason
     assert "TORCH_CUDA_ARCH_LIST=8.6 QACG_BUILD_CUDA=1 pip install" in reason
 
 
@@ -93,7 +86,7 @@ def test_driver_older_than_library_names_the_remedy(monkeypatch):
     [((10, 3), 13000, True), ((11, 0), 13000, False), ((11, 0), 13010, True), ((11, 0), 14000, True)],
 )
 def test_driver_older_than_ptx_supports_machine_code_only(capability, driver, supported, machine, monkeypatch):
-    machine(capability, "8.0", "9.0a", "10.0+PTX", "12.0")
+    machine(capability, "8.0", "9.0", "10.0+PTX", "12.0")
     monkeypatch.setattr(cuda, "_versions", (driver, 13010))
     assert (reasons(cuda) == []) == supported
 
@@ -111,45 +104,17 @@ def test_cuda_library_of_other_version_is_not_used(monkeypatch, tmp_path):
         assert part in reason
 
 
-# The Hopper backend
-
-
-def test_hopper_is_missing_without_cuda_backend(monkeypatch):
-    monkeypatch.setattr(cuda, "missing", lambda: ["not built"])
-    assert hopper.missing() == ["not built"]
-
-
-def test_hopper_gpu_supports_16_bits_up_to_128_dims(machine):
-    machine((9, 0), "8.0", "9.0a")
-    assert hopper.missing() == []
-    for dtype, head_dim in ((torch.bfloat16, 64), (torch.float16, 128), (torch.bfloat16, 33)):
-        assert reasons(hopper, dtype, head_dim) == []
-    assert reasons(hopper, torch.float32) == ["dtype: expected float16 or bfloat16, got float32"]
-    assert reasons(hopper, head_dim=129) == ["head size: expected 1 to 128, got 129"]
-    assert reasons(hopper, device="cpu") == ["device: expected cuda, got cpu"]
-
-
-@pytest.mark.parametrize("capability", [(8, 0), (10, 0), (12, 0)])
-def test_other_gpu_is_unsupported_by_hopper(capability, machine):
-    machine(capability, "8.0", "9.0a", "10.0+PTX")
-    assert reasons(hopper) == [f"compute capability: expected 9.0, got {capability[0]}.0"]
-
-
-def test_hopper_library_without_code_names_the_build_command(machine):
-    machine((9, 0), "8.0", "9.0", "10.0+PTX")
-    (reason,) = hopper.missing()
-    assert "no code for 9.0a" in reason
-    assert "TORCH_CUDA_ARCH_LIST=9.0a QACG_BUILD_CUDA=1 pip install" in reason
+# Which backend "auto" selects
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_auto_selects_hopper_only_if_fastest(training, monkeypatch):
+def test_auto_selects_cuda_only_if_fastest(training, monkeypatch):
     call = faked_gpu.call(length=512, training=training)
-    faked_gpu.install(monkeypatch, names=("triton", "cuda", "hopper"))
+    faked_gpu.install(monkeypatch, names=("triton", "cuda"))
     assert qk.explain(*call).selected == "triton"
-    faked_gpu.install(monkeypatch, ("triton", "hopper"), (Choice(16, 64, training, 512, "hopper"),))
+    faked_gpu.install(monkeypatch, ("triton", "cuda"), (Choice(16, 64, training, 512, "cuda"),))
     explanation = qk.explain(*call)
-    assert explanation.selected == "hopper"
-    assert explanation.passed_by["triton"].startswith("hopper is preferred")
+    assert explanation.selected == "cuda"
+    assert explanation.passed_by["triton"].startswith("cuda is preferred")
     other_direction = faked_gpu.call(length=512, training=not training)
     assert qk.explain(*other_direction).selected == "triton"

@@ -21,7 +21,7 @@ def test_collect_has_the_versions_of_this_process():
     assert facts["cpu"]["cores"] >= 1
 
 
-@pytest.mark.parametrize("value", ["hopper", "unknown"])
+@pytest.mark.parametrize("value", ["cuda", "unknown"])
 def test_backends_are_reported_for_any_qacg_backend(value, monkeypatch):
     expected = info.collect()["backends"]
     monkeypatch.setattr(dispatch, "_ASKED_FOR", value)

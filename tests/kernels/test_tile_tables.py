@@ -393,10 +393,10 @@ def fastest(times, kinds=KINDS, base=None):
 
 
 def test_backends_are_chosen_by_measured_time():
-    table, printed, saved = fastest({"triton": 2.0, "cuda": 1.0})
+    table, printed, saved = fastest({"cuda": 1.0})
     assert [c.backend for c in table.choices] == ["cuda"] * 4
     assert len(saved) == 4
-    assert any("hopper does not run: it does not compile" in line for line in printed)
+    assert any("triton does not run: it does not compile" in line for line in printed)
 
 
 def test_near_tie_of_backends_selects_triton():

@@ -115,23 +115,22 @@ def test_cuda_library_is_built_on_request_only(toolkit, monkeypatch):
 @pytest.mark.parametrize(
     ("listed", "expected"),
     [
-        (None, ["8.0", "9.0a", "10.0+PTX", "12.0"]),
-        (" 8.6; 9.0 9.0a ", ["8.6", "9.0a"]),
-        ("9.0+PTX", ["9.0a", "9.0+PTX"]),
+        (None, ["8.0", "9.0", "10.0+PTX", "12.0"]),
+        (" 8.6; 9.0 9.0 10.0f", ["8.6", "9.0", "10.0f"]),
+        ("9.0+PTX", ["9.0+PTX"]),
     ],
 )
 def test_gpus_are_those_listed_or_the_default(listed, expected, monkeypatch):
-    """Hopper gets the target with all instructions, and PTX that later GPUs can compile."""
     if listed:
         monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
     assert cuda.gpus((13, 0)) == expected
 
 
 def test_gpu_flags_have_machine_code_ptx_and_the_list():
-    *code, listed = cuda.gpu_flags(["8.0", "9.0a", "9.0+PTX"])
-    made = (("80", "sm_80"), ("90a", "sm_90a"), ("90", "compute_90"))
+    *code, listed = cuda.gpu_flags(["8.0", "9.0", "9.0+PTX"])
+    made = (("80", "sm_80"), ("90", "sm_90"), ("90", "compute_90"))
     assert code == [f"-gencode=arch=compute_{virtual},code={real}" for virtual, real in made]
-    assert listed == "-DQACG_GPUS=8.0:9.0a:9.0+PTX"
+    assert listed == "-DQACG_GPUS=8.0:9.0:9.0+PTX"
 
 
 def test_gpus_without_the_instructions_are_omitted(toolkit, monkeypatch, capsys):

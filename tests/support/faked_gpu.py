@@ -6,7 +6,6 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from qacg_kernels.backends import cuda, triton
-from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.backends.triton.tile_tables import Choice
 
@@ -15,7 +14,7 @@ DEVICE = torch.device("cuda", 0)
 
 def install(monkeypatch, names=("triton", "cuda"), choices: tuple[Choice, ...] = ()) -> None:
     """Makes the named GPU backends support calls on DEVICE for one test, as if `tune` had measured `choices` there."""
-    for module in (cuda, triton, hopper):
+    for module in (cuda, triton):
         here = module.NAME in names
         monkeypatch.setattr(module, "missing", list if here else lambda: ["not on the faked GPU"])
         monkeypatch.setattr(module, "not_for", lambda device: [])
