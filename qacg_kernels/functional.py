@@ -15,7 +15,7 @@ from qacg_kernels.call.equations import Position, QuasiBias
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, row_dtype
 from qacg_kernels.call.validation import dense_problem, dense_tensor, packed_problem, probability
-from qacg_kernels.operators import autograd, self_check
+from qacg_kernels.operators import autograd
 from qacg_kernels.utils.torch_internals import functorch_active, has_values, values_readable
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -449,15 +449,7 @@ def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
         >>> explain(query, key, value, context_query, context_key, lam).selected
         'reference'
     """
-    problem = problem_of(*args, **kwargs)
-    selected, passed_by = dispatch.explained(problem, backend, _differentiable(problem))
-    return Explanation(
-        selected,
-        dispatch.reasons_against(problem),
-        passed_by,
-        dispatch.notes(problem),
-        self_check.summary(problem.query.device),
-    )
+    return dispatch.explained(problem_of(*args, **kwargs), backend)
 
 
 _DENSE_CALL, _PACKED_CALL = inspect.signature(quasi_attention), inspect.signature(quasi_attention_varlen)
@@ -504,7 +496,7 @@ def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[
             "Call attention_maps for the rows that you need"
         )
     differentiable = _differentiable(problem)
-    chosen = dispatch.select(problem, backend, differentiable)
+    chosen = dispatch.select(problem, backend)
     residuals = dispatch.residuals(chosen, problem) if differentiable else autograd.SAVE_NOTHING
     outputs = autograd.run_forward(chosen.NAME, problem, residuals, differentiable)
     if not return_lambda:

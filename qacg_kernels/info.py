@@ -129,7 +129,7 @@ def _backends() -> dict[str, dict[str, object]]:
     available = available_backends()
     row = torch.zeros((1, 1, 1, 16), device="cpu")
     # The reference supports any call, and "auto" would raise for a QACG_BACKEND that does not support this one.
-    reasons = explain(row, row, row, row, row, row[..., 0], backend="reference")
+    reasons = explain(row, row, row, row, row, row[..., 0], backend="reference").reasons
     return {
         name: {
             "available": name in available,

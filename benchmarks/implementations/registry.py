@@ -103,7 +103,7 @@ def _build_reduce_overhead(name: str, case: Case) -> Call:
 
 def _unsupported_by_backend(name: str, case: Case) -> list[str]:
     query = torch.zeros((1, 1, 1, case.shape.head_dim), dtype=DTYPES[case.dtype], device=case.device)
-    return qk.explain(query, query, query, query, query, query[..., 0], dropout_p=case.dropout)[name]
+    return qk.explain(query, query, query, query, query, query[..., 0], dropout_p=case.dropout).reasons[name]
 
 
 def _unsupported_by_graphs(name: str, case: Case) -> list[str]:

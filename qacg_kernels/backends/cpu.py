@@ -14,9 +14,6 @@ from qacg_kernels.operators.schema import NAMESPACE, may_exceed
 from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
 
 NAME = "cpu"
-RANK = 50
-AUTOMATIC = True
-HAS_GPU_KERNELS = False
 BACKWARD = None
 _IS_AARCH64 = platform.machine().lower() in ("aarch64", "arm64")
 # The kernels for ARM have run in an emulator only.

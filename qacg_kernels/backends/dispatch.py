@@ -3,17 +3,14 @@
 import functools
 import os
 import warnings
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from qacg_kernels.backends import cpu, cuda, reference, triton
-from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import autograd, self_check
-from qacg_kernels.utils import torch_internals
 
 
 class Backend(Protocol):
@@ -23,19 +20,12 @@ class Backend(Protocol):
 
     Attributes:
         NAME: the value of the argument `backend` that selects the backend.
-        RANK: the backend's place in the order of preference. "auto" uses the AUTOMATIC backend with the lowest rank
-            that supports the call, unless `python -m qacg_kernels.tune` measured another backend to be the fastest.
-        AUTOMATIC: whether "auto" may use the backend without such a measurement.
-        HAS_GPU_KERNELS: whether `qacg_kernels.tune` measures the backend on a GPU.
         NEEDS_SELF_CHECK: whether the backend's operators compare the first call of each kernel variant with the
             reference, because the tests lack the hardware for its kernels.
         TAKES_PACKED: whether the backend supports packed sequences.
     """
 
     NAME: str
-    RANK: int
-    AUTOMATIC: bool
-    HAS_GPU_KERNELS: bool
     NEEDS_SELF_CHECK: bool
     TAKES_PACKED: bool
 
@@ -76,19 +66,17 @@ class Backend(Protocol):
         """A remark for `explain` on how the backend would compute a call; None if there is none."""
 
 
-# To add a backend, write a module in `backends` and add it here.
-_REGISTERED: tuple[Backend, ...] = (
-    cpu,
-    cuda,
-    reference,
+# In order of preference. To add a backend, write a module in `backends` and add it here.
+_MODULES: tuple[Backend, ...] = (
     triton,
+    cuda,
+    cpu,
+    reference,
 )
-_MODULES = tuple(sorted(_REGISTERED, key=lambda module: module.RANK))
 _BY_NAME: dict[str, Backend] = {module.NAME: module for module in _MODULES}
 AUTO = "auto"
 BACKENDS = tuple(_BY_NAME)  # in order of preference
 NAMES = (AUTO, *BACKENDS)
-tile_tables.gpu_backends = tuple(module.NAME for module in _MODULES if module.HAS_GPU_KERNELS)
 
 VARIABLE = "QACG_BACKEND"
 # The meaning of "auto" in this process: QACG_BACKEND at import, or "auto" itself if it is unset or empty.
@@ -96,20 +84,13 @@ _ASKED_FOR = os.environ.get(VARIABLE) or AUTO
 QUIET = "QACG_QUIET"
 
 
-_SELECTED, _PASSED_BY, _NOTES = "selected", "passed by auto", "notes"
-
-
 @dataclass(frozen=True)
-class Explanation(Mapping[str, list[str]]):
+class Explanation:
     """Which backend runs a call, and why the others do not; the result of `explain`.
-
-    The object is also a mapping from names to lists of text: the name of a backend gives its `reasons`; "selected",
-    "passed by auto" and "notes" give `selected`, `passed_by` and `notes`. `self_check` has no key.
 
     Attributes:
         selected: the backend that runs the call.
         reasons: for each backend, why it does not support the call; an empty list means that it does.
-        passed_by: for each GPU backend that supports the call but that "auto" does not prefer, the reason.
         notes: for backends that support the call, how they would compute it. Backends without a note are omitted.
         self_check: a line on how many kernel variants this process has compared with the reference on the call's
             device. None if it has compared none, which is normal on CPUs other than ARM.
@@ -117,33 +98,14 @@ class Explanation(Mapping[str, list[str]]):
 
     selected: str
     reasons: dict[str, list[str]]
-    passed_by: dict[str, str]
     notes: dict[str, str]
     self_check: str | None
-
-    def __getitem__(self, name: str) -> list[str]:
-        if name in self.reasons:
-            return self.reasons[name]
-        others = {
-            _SELECTED: [self.selected],
-            _PASSED_BY: [f"{backend}: {why}" for backend, why in self.passed_by.items()],
-            _NOTES: [f"{backend}: {text}" for backend, text in self.notes.items()],
-        }
-        return others[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((*self.reasons, _SELECTED, _PASSED_BY, _NOTES))
-
-    def __len__(self) -> int:
-        return len(self.reasons) + 3
 
     def __str__(self) -> str:
         lines = [f"{self.selected} runs this call"]
         for name, reasons in self.reasons.items():
             if reasons:
                 lines.append(f"  {name} does not support it: {'; '.join(reasons)}")
-            elif name in self.passed_by:
-                lines.append(f"  {name} supports it, but auto does not use it: {self.passed_by[name]}")
             elif name != self.selected:
                 lines.append(f"  {name} supports it")
         lines += [f"  note on {name}: {text}" for name, text in self.notes.items()]
@@ -169,11 +131,6 @@ def available_backends() -> tuple[str, ...]:
 def backend_of(name: str) -> Backend:
     """The module of the backend with this name, one of BACKENDS."""
     return _BY_NAME[name]
-
-
-def reasons_against(problem: Problem) -> dict[str, list[str]]:
-    """For each backend name, why it does not support `problem`; an empty list means that it does."""
-    return {name: _reasons(module, problem) for name, module in _BY_NAME.items()}
 
 
 def outside_limits(backend: Backend, problem: Problem) -> list[str]:
@@ -216,25 +173,15 @@ def _limits(module: Backend, problem: Problem) -> list[str]:
     return module.missing() or outside_limits(module, problem)
 
 
-# Pairs (N, the backend for calls with rows of at most N keys), by rising N. The last pair has no limit.
-_Selection = tuple[tuple[int, Backend], ...]
-_selections: dict[tuple, _Selection] = {}  # a cache, because making a selection takes several microseconds
+_selections: dict[tuple, Backend] = {}  # a cache, because making a selection takes several microseconds
 _chosen: set[tuple[torch.device, str]] = set()  # devices, and backends that "auto" has selected for them
 
 
-def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
+def select(problem: Problem, backend: str) -> Backend:
     """Selects the backend for a call: the named one, or with "auto" the preferred one that supports the call.
 
     If "auto" selects the reference for an eager call, warns once per process, unless QACG_QUIET is "1" or the tensors
     are on the meta device.
-
-    Args:
-        problem: the call.
-        backend: the name of a backend, or "auto", which QACG_BACKEND can replace by a name.
-        differentiable: whether a backward pass may follow; `tune` measures such calls and other calls separately.
-
-    Returns:
-        The backend's module.
 
     Raises:
         TypeError: `backend` is not hashable, and so not a str.
@@ -244,24 +191,51 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     """
     name = _ASKED_FOR if backend == AUTO else backend
     if torch.compiler.is_compiling():  # without the cache: torch.compile would trace the dictionary
-        return _of_length(_selection(problem, backend, name, differentiable), problem)
+        return _selection(problem, backend)
     query = problem.tensors.query
-    kind = problem.tensors.cu_seqlens is None, problem.options.gate_form, differentiable
+    kind = problem.tensors.cu_seqlens is None, problem.options.gate_form
     key = name, query.device, query.dtype, query.shape[-1], *kind
     try:
-        selection = _selections.get(key)
+        module = _selections.get(key)
     except TypeError:  # a part of the key is not hashable
         if not isinstance(name, str):
             raise TypeError(f"backend: expected a str, got {backend!r}") from None
-        return _of_length(_selection(problem, backend, name, differentiable), problem)  # the head size is symbolic
-    if selection is None:
-        selection = _selections[key] = _selection(problem, backend, name, differentiable)
-    module = _of_length(selection, problem)
+        return _selection(problem, backend)  # the head size is symbolic
+    if module is None:
+        module = _selections[key] = _selection(problem, backend)
     if name == AUTO:
         _chosen.add((key[1], module.NAME))
         if module is reference and not query.is_meta:
             _report_reference(problem)
     return module
+
+
+def _selection(problem: Problem, backend: str) -> Backend:
+    name = _ASKED_FOR if backend == AUTO else backend
+    if name == AUTO:
+        for module in _MODULES:
+            if problem.query.device.type == module.DEVICE and not _reasons(module, problem):
+                return module
+        return reference
+    source = VARIABLE if backend == AUTO else "backend"
+    if name not in NAMES:
+        raise ValueError(f"{source}: expected one of {', '.join(map(repr, NAMES))}, got {name!r}")
+    why = _limits(_BY_NAME[name], problem)
+    if why:
+        raise RuntimeError(
+            f"{source}: expected a backend that supports this call, got {name!r} ({'; '.join(why)}). "
+            "Use 'auto', which selects one"
+        )
+    return _BY_NAME[name]
+
+
+def explained(problem: Problem, backend: str) -> Explanation:
+    """Returns the Explanation of a call; raises the errors of `select`, except for QACG_SELF_CHECK."""
+    reasons = {name: _reasons(module, problem) for name, module in _BY_NAME.items()}
+    supporting = (module for module in _MODULES if not reasons[module.NAME])
+    notes = {module.NAME: text for module in supporting if (text := _note(module, problem))}
+    summary = self_check.summary(problem.query.device)
+    return Explanation(_selection(problem, backend).NAME, reasons, notes, summary)
 
 
 def backward_of(module: Backend, problem: Problem) -> Backend:
@@ -295,99 +269,6 @@ def forget() -> None:
 
 
 self_check.restarts["dispatch"] = forget
-
-
-def _of_length(selection: _Selection, problem: Problem) -> Backend:
-    *shorter, (_, last) = selection
-    for longest, module in shorter:
-        if problem.longest_row <= longest:
-            return module
-    return last
-
-
-def _selection(problem: Problem, backend: str, name: str, differentiable: bool) -> _Selection:
-    """Selects the backends for all calls that share the entry of `problem` in the cache `_selections`.
-
-    Args:
-        problem: the call.
-        backend: the call's argument `backend`. If it is "auto", errors name QACG_BACKEND instead of `backend`.
-        name: `backend`, or the value of QACG_BACKEND in place of "auto".
-        differentiable: whether a backward pass may follow.
-
-    Returns:
-        Pairs (N, the backend for calls with rows of at most N keys), by rising N. The last pair has no limit.
-
-    Raises:
-        ValueError: the name is unknown.
-        RuntimeError: the named backend does not support the call.
-    """
-    source = VARIABLE if backend == AUTO else "backend"
-    if name == AUTO:
-        return _preferred(problem, differentiable)
-    if name not in NAMES:
-        raise ValueError(f"{source}: expected one of {', '.join(map(repr, NAMES))}, got {name!r}")
-    module = _BY_NAME[name]
-    why = _limits(module, problem)
-    if why:
-        raise RuntimeError(
-            f"{source}: expected a backend that supports this call, got {name!r} ({'; '.join(why)}). "
-            "Use 'auto', which selects one"
-        )
-    return ((tile_tables.ANY_LENGTH, module),)
-
-
-def _preferred(problem: Problem, differentiable: bool) -> _Selection:
-    """Selects, by number of keys, the backend that `tune` measured to be the fastest.
-
-    Without a measurement, or if the fastest backend does not support the call, selects another: the first AUTOMATIC
-    backend for the call's device that supports the call, or the reference if no backend does.
-
-    Returns:
-        Pairs (N, the backend for calls with rows of at most N keys), by rising N. The last pair has no limit.
-    """
-    query = problem.query
-    first: Backend = reference
-    for module in _MODULES:
-        if module.AUTOMATIC and query.device.type == module.DEVICE and not _reasons(module, problem):
-            first = module
-            break
-    measured: tuple[tuple[int, str], ...] = ()
-    # Not while exporting: the program must support any length, and these choices depend on the length.
-    if query.device.type == "cuda" and not torch_internals.is_exporting():
-        bits = 8 * query.dtype.itemsize
-        measured = tile_tables.tuned_backends(query.device, bits, problem.head_dim, differentiable)
-    found = [(longest, _BY_NAME[name]) for longest, name in measured or ((tile_tables.ANY_LENGTH, first.NAME),)]
-    return tuple([(longest, first if _reasons(module, problem) else module) for longest, module in found])
-
-
-def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str, dict[str, str]]:
-    """Returns what `select` chooses, and why "auto" does not use other GPU backends that support the call.
-
-    Args:
-        problem: the call.
-        backend: the name of a backend, or "auto", which QACG_BACKEND can replace by a name.
-        differentiable: whether a backward pass may follow.
-
-    Returns:
-        The name of the selected backend, and a dictionary of reasons. Its keys are the names of the GPU backends that
-        support the call, but that "auto" does not prefer.
-
-    Raises:
-        ValueError: the name, or the value of QACG_BACKEND, is unknown.
-        RuntimeError: the named backend does not support the call.
-    """
-    preferred = _of_length(_preferred(problem, differentiable), problem)
-    name = _ASKED_FOR if backend == AUTO else backend
-    selected = _of_length(_selection(problem, backend, name, differentiable), problem)
-    advice = f"{preferred.NAME} is preferred; python -m qacg_kernels.tune measures which is faster on this GPU"
-    passed_by = {m.NAME: advice for m in _MODULES if m.HAS_GPU_KERNELS and m is not preferred}
-    return selected.NAME, {n: why for n, why in passed_by.items() if not reasons_against(problem)[n]}
-
-
-def notes(problem: Problem) -> dict[str, str]:
-    """Returns, by backend name, the notes of the backends that support `problem`; omits backends without a note."""
-    takers = (m for m in _MODULES if not _reasons(m, problem))
-    return {m.NAME: text for m in takers if (text := _note(m, problem))}
 
 
 def _note(module: Backend, problem: Problem) -> str | None:

@@ -17,9 +17,6 @@ from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.operators.schema import empty_dense_like
 
 NAME = "reference"
-RANK = 60
-AUTOMATIC = True
-HAS_GPU_KERNELS = False
 BACKWARD = None
 NEEDS_SELF_CHECK = False
 TAKES_PACKED = True

@@ -3,14 +3,11 @@
 import ctypes
 from types import SimpleNamespace
 
-import faked_gpu
 import pytest
 import torch
 
-import qacg_kernels as qk
 from qacg_kernels.backends import cuda
 from qacg_kernels.backends.dispatch import outside_limits
-from qacg_kernels.backends.triton.tile_tables import Choice
 
 
 @pytest.fixture
@@ -102,19 +99,3 @@ def test_cuda_library_of_other_version_is_not_used(monkeypatch, tmp_path):
     (reason,) = cuda.missing()
     for part in ("another version of the package", "QACG_BUILD_CUDA=1 pip install", "qacg_cuda_gpus"):
         assert part in reason
-
-
-# Which backend "auto" selects
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_auto_selects_cuda_only_if_fastest(training, monkeypatch):
-    call = faked_gpu.call(length=512, training=training)
-    faked_gpu.install(monkeypatch, names=("triton", "cuda"))
-    assert qk.explain(*call).selected == "triton"
-    faked_gpu.install(monkeypatch, ("triton", "cuda"), (Choice(16, 64, training, 512, "cuda"),))
-    explanation = qk.explain(*call)
-    assert explanation.selected == "cuda"
-    assert explanation.passed_by["triton"].startswith("cuda is preferred")
-    other_direction = faked_gpu.call(length=512, training=not training)
-    assert qk.explain(*other_direction).selected == "triton"

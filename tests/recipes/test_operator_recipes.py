@@ -51,7 +51,7 @@ for case in (dict(), dict(gate="shared", bias="shared", dropout_p=0.1), dict(gat
     compare("toy", **case)
 assert "toy" in qk.available_backends()
 x, lam = torch.randn(1, 2, 3, 65), torch.rand(1, 2, 3)
-print(qk.explain(x, x, x, x, x, lam)["toy"])
+print(qk.explain(x, x, x, x, x, lam).reasons["toy"])
 compiled = torch.compile(lambda t: qk.quasi_attention(t, t, t, t, t, lam, backend="toy"), backend="eager")
 print(tuple(compiled(x[..., :8]).shape))
 """
@@ -59,7 +59,7 @@ GATE_FORM = """
 compare("reference", gate="shared", bias="shared", form="query", mask="boolean")
 inputs = make_inputs(Case("toy", queries=9, head_dim=8, gate="shared", form="query"), torch.float32)
 explanation = qk.explain(*inputs.arguments())
-print(explanation.selected, explanation["toy"])
+print(explanation.selected, explanation.reasons["toy"])
 """
 
 

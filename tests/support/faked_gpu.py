@@ -1,26 +1,22 @@
-"""Fakes a GPU: tensors without values on "cuda", backends that support them, and measurements of `tune`."""
-
-from dataclasses import replace
+"""Fakes a GPU: tensors without values on "cuda", and backends that support them."""
 
 import torch
 from torch._subclasses import FakeTensorMode
 
 from qacg_kernels.backends import cuda, triton
 from qacg_kernels.backends.triton import tile_tables
-from qacg_kernels.backends.triton.tile_tables import Choice
 
 DEVICE = torch.device("cuda", 0)
 
 
-def install(monkeypatch, names=("triton", "cuda"), choices: tuple[Choice, ...] = ()) -> None:
-    """Makes the named GPU backends support calls on DEVICE for one test, as if `tune` had measured `choices` there."""
+def install(monkeypatch, names=("triton", "cuda")) -> None:
+    """Makes the named GPU backends support calls on DEVICE for one test."""
     for module in (cuda, triton):
         here = module.NAME in names
         monkeypatch.setattr(module, "missing", list if here else lambda: ["not on the faked GPU"])
         monkeypatch.setattr(module, "not_for", lambda device: [])
         monkeypatch.setattr(module, "note", lambda problem: None)
-    table = replace(tile_tables.shipped("sm_90"), choices=choices)
-    monkeypatch.setattr(tile_tables, "table_for", lambda device: table)
+    monkeypatch.setattr(tile_tables, "table_for", lambda device: tile_tables.shipped("sm_90"))
 
 
 def call(dtype=torch.bfloat16, length=128, head_dim=64, training=False):

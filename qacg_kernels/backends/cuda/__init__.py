@@ -14,9 +14,6 @@ from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_fake
 
 NAME = "cuda"
-RANK = 40
-AUTOMATIC = True
-HAS_GPU_KERNELS = True
 BACKWARD = None
 NEEDS_SELF_CHECK = True
 TAKES_PACKED = True

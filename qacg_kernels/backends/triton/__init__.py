@@ -25,9 +25,6 @@ from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_exporting
 
 NAME = "triton"
-RANK = 30
-AUTOMATIC = True
-HAS_GPU_KERNELS = True
 BACKWARD = None
 NEEDS_SELF_CHECK = True
 TAKES_PACKED = True

@@ -27,11 +27,6 @@ KERNELS = ("whole_row_forward", "tiled_forward", "whole_row_backward", "key_grad
 BITS = (16, 32)
 HEAD_DIMS = (64, 128, 256)  # an entry applies to head sizes up to its own, and above the next smaller one
 MOST_HEAD_DIM = HEAD_DIMS[-1]
-# Numbers of keys with which backends are measured. A result applies to lengths above the next smaller number, up to its
-# own; the result of the largest number also applies to longer calls.
-LENGTHS = (128, 512, 2048, 8192)
-ANY_LENGTH = 1 << 62
-gpu_backends: tuple[str, ...] = ()  # the names that a Choice may have; `dispatch` enters them
 _POWERS = (16, 32, 64, 128)
 Key = tuple[str, int, int, bool]
 KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False, True)))
@@ -94,59 +89,27 @@ class TileEntry:
     registers: int = 0
 
     def __post_init__(self) -> None:
-        _check_choices(
-            self,
-            kernel=KERNELS,
-            bits=BITS,
-            head_dim=HEAD_DIMS,
-            busy=(False, True),
-            block_m=_POWERS,
-            block_n=_POWERS,
-            num_warps=(1, 2, 4, 8, 16),
-            num_stages=(1, 2, 3, 4, 5),
-            registers=(0, 128, 168),
-        )
+        for name, allowed in _ALLOWED.items():
+            value = getattr(self, name)
+            if value not in allowed or type(value) is not type(allowed[0]):
+                raise ValueError(f"{name}: expected one of {', '.join(map(repr, allowed))}, got {value!r}")
 
     @property
     def key(self) -> Key:
         return self.kernel, self.bits, self.head_dim, self.busy
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The backend that was measured to be the fastest for one kind of call.
-
-    Attributes:
-        bits: element width, 16 or 32.
-        head_dim: the largest head size that the choice applies to.
-        training: whether it is for calls with a backward pass; False for inference.
-        longest: the largest number of keys that the choice applies to. It also applies to all longer calls if no choice
-            for the same kind of call has a larger `longest`.
-        backend: the name of the fastest backend.
-    """
-
-    bits: int
-    head_dim: int
-    training: bool
-    longest: int
-    backend: str
-
-    def __post_init__(self) -> None:
-        _check_choices(
-            self,
-            bits=BITS,
-            head_dim=HEAD_DIMS,
-            training=(False, True),
-            longest=LENGTHS,
-            backend=gpu_backends,
-        )
-
-
-def _check_choices(record: object, **choices: tuple) -> None:
-    for name, allowed in choices.items():
-        value = getattr(record, name)
-        if value not in allowed or type(value) is not type(allowed[0]):
-            raise ValueError(f"{name}: expected one of {', '.join(map(repr, allowed))}, got {value!r}")
+_ALLOWED: dict[str, tuple] = dict(
+    kernel=KERNELS,
+    bits=BITS,
+    head_dim=HEAD_DIMS,
+    busy=(False, True),
+    block_m=_POWERS,
+    block_n=_POWERS,
+    num_warps=(1, 2, 4, 8, 16),
+    num_stages=(1, 2, 3, 4, 5),
+    registers=(0, 128, 168),
+)
 
 
 @dataclass(frozen=True)
@@ -159,14 +122,12 @@ class Table:
         measured: GPU, time and versions of the measurement; None if nothing was measured. In a shipped table, the item
             "entries" states which entries were measured, if not all that `tune` measures.
         entries: the tile-table entries, one for each of KEYS.
-        choices: the fastest backend by kind of call; empty in shipped tables.
     """
 
     architecture: str
     shared_bytes: int
     measured: dict[str, str] | None
     entries: tuple[TileEntry, ...]
-    choices: tuple[Choice, ...] = ()
 
     def __post_init__(self) -> None:
         have = [entry.key for entry in self.entries]
@@ -202,18 +163,6 @@ class Table:
     def by_key(self) -> dict[Key, TileEntry]:
         return {entry.key: entry for entry in self.entries}
 
-    @functools.cached_property
-    def backends_by_kind(self) -> dict[tuple[int, int, bool], tuple[tuple[int, str], ...]]:
-        """The fastest backends by (bits, head size, training), as pairs (most keys, backend) in rising order.
-
-        The last pair of each kind has ANY_LENGTH in place of a number of keys.
-        """
-        found: dict[tuple[int, int, bool], list[tuple[int, str]]] = {}
-        for choice in sorted(self.choices, key=lambda choice: choice.longest):
-            kind = (choice.bits, choice.head_dim, choice.training)
-            found.setdefault(kind, []).append((choice.longest, choice.backend))
-        return {kind: (*pairs[:-1], (ANY_LENGTH, pairs[-1][1])) for kind, pairs in found.items()}
-
     def entry(self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool) -> TileEntry:
         return self.by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d), busy]
 
@@ -230,13 +179,10 @@ def parse(text: str) -> Table:
     """Reads a table from JSON; raises ValueError if the text is not a valid table."""
     try:
         record = json.loads(text)
-        lists = {name: tuple(kind(**item) for item in record[name]) for name, kind in _LISTS.items()}
-        return Table(**record | lists)
+        entries = tuple(TileEntry(**entry) for entry in record["entries"])
+        return Table(**record | {"entries": entries})
     except (AttributeError, KeyError, TypeError) as error:  # a field is missing, unknown or of another type
         raise ValueError(f"expected the fields of a tile table, got others ({error})") from error
-
-
-_LISTS = {"entries": TileEntry, "choices": Choice}
 
 
 def save(table: Table, path: Path) -> None:
@@ -376,18 +322,6 @@ def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool)
     """Returns the most keys that the single-tile kernel `kernel` supports, for each head size of HEAD_DIMS."""
     entries = table_for(device).by_key
     return tuple(entries[kernel, bits, head_dim, busy].block_n for head_dim in HEAD_DIMS)
-
-
-@constant_when_traced  # it reads files
-def tuned_backends(device: torch.device, bits: int, head_dim: int, training: bool) -> tuple[tuple[int, str], ...]:
-    """Returns pairs (most keys, fastest backend) in rising order for one kind of call; () if nothing was measured."""
-    try:
-        table = table_for(device)
-    except ValueError:  # no table fits such a GPU
-        return ()
-    if not table.choices or head_dim > MOST_HEAD_DIM:  # the usual case, so it comes first
-        return ()
-    return table.backends_by_kind.get((bits, next(d for d in HEAD_DIMS if head_dim <= d), training), ())
 
 
 def source_of(device: torch.device) -> str:

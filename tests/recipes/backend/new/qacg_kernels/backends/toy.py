@@ -7,9 +7,6 @@ from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residu
 from qacg_kernels.operators.autograd import define_operators
 
 NAME = "toy"
-RANK = 35
-AUTOMATIC = False
-HAS_GPU_KERNELS = False
 BACKWARD = None
 NEEDS_SELF_CHECK = False
 TAKES_PACKED = False
