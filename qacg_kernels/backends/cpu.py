@@ -1,7 +1,6 @@
 """The compiled CPU kernels: their library and their limits."""
 
 import ctypes
-import math
 import os
 import platform
 
@@ -75,14 +74,8 @@ _library = _load()
 def check_first_calls() -> None:
     """Turns on the self-check, which compares the first call of each kernel variant with the reference."""
     assert _library is not None, "the compiled CPU library is missing"
-    kernel = self_check.compiled(NAME, _library.qacg_cpu_check_first_calls, row_max_unit=_row_max_unit)
+    kernel = self_check.compiled(NAME, _library.qacg_cpu_check_first_calls)
     define_first_calls(NAME, kernel.first_call)
-
-
-def _row_max_unit(problem: Problem) -> float:
-    """1 for natural logarithms if the call has an additive mask, else log(2) (`scale_row` in csrc/cpu/masking.h)."""
-    mask = problem.attn_mask
-    return 1.0 if mask is not None and mask.is_floating_point() else math.log(2)
 
 
 if NEEDS_SELF_CHECK and _library is not None:

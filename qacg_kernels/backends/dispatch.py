@@ -181,13 +181,7 @@ def select(problem: Problem, backend: str) -> Backend:
     """Selects the backend for a call: the named one, or with "auto" the preferred one that supports the call.
 
     If "auto" selects the reference for an eager call, warns once per process, unless QACG_QUIET is "1" or the tensors
-    are on the meta device.
-
-    Raises:
-        TypeError: `backend` is not hashable, and so not a str.
-        ValueError: the name, or the value of QACG_BACKEND or QACG_SELF_CHECK, is unknown.
-        RuntimeError: the named backend does not support the call; the message has the reasons. Or "auto" would select
-            the reference on a GPU, and QACG_SELF_CHECK is "strict".
+    are on the meta device; with QACG_SELF_CHECK=strict, raises RuntimeError on a GPU.
     """
     name = _ASKED_FOR if backend == AUTO else backend
     if torch.compiler.is_compiling():  # without the cache: torch.compile would trace the dictionary

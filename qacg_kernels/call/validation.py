@@ -142,67 +142,40 @@ def check_problem(p: Problem) -> None:
         vectors = cast(_GateTensors, p.gate_parameters)  # for an absent vector, the error is that of a public call
         form = cast(str, p.gate_form)  # for an invalid number, the error is that of a public call
         gate = GateParameters(*vectors, p.beta, p.gamma, form)
+    names = ("is_causal", "dropout_p", "scale", "quasi_scale", "dropout_seed")
+    options = {name: getattr(p, name) for name in names} | {"quasi_bias": 0.0 if p.quasi_bias is None else p.quasi_bias}
     if p.cu_seqlens is not None:
         if p.attn_mask is not None or p.key_lengths is not None:
             raise ValueError("attn_mask, key_lengths: expected None in a call with cu_seqlens, got a tensor")
-        packed_problem(
-            *p.wide,
-            gate,
-            cu_seqlens=p.cu_seqlens,
-            max_seqlen=p.max_seqlen,
-            is_causal=p.is_causal,
-            dropout_p=p.dropout_p,
-            scale=p.scale,
-            quasi_scale=p.quasi_scale,
-            quasi_bias=0.0 if p.quasi_bias is None else p.quasi_bias,
-            dropout_seed=p.dropout_seed,
-        )
+        packed_problem(*p.wide, gate, cu_seqlens=p.cu_seqlens, max_seqlen=p.max_seqlen, **options)
     else:
         if p.attn_mask is not None and p.attn_mask.dim() != 4:
             raise ValueError(f"attn_mask: expected four dimensions, got shape {_shape(p.attn_mask)}")
-        dense_problem(
-            *p.wide,
-            gate,
-            attn_mask=p.attn_mask,
-            key_lengths=p.key_lengths,
-            is_causal=p.is_causal,
-            dropout_p=p.dropout_p,
-            scale=p.scale,
-            quasi_scale=p.quasi_scale,
-            quasi_bias=0.0 if p.quasi_bias is None else p.quasi_bias,
-            dropout_seed=p.dropout_seed,
-        )
+        dense_problem(*p.wide, gate, attn_mask=p.attn_mask, key_lengths=p.key_lengths, **options)
     if p.dropout_p > 0 and p.dropout_seed is None:
         raise ValueError("dropout_seed: expected an int64 scalar tensor since dropout_p > 0, got None")
 
 
-def check_saved(p: Problem, saved: Saved, row_dtype: torch.dtype) -> None:
+def check_saved(p: Problem, saved: Saved) -> None:
     """Validates the saved tensors of a direct call of a backward operator, whose problem is already validated.
 
-    Args:
-        p: the problem.
-        saved: the tensors; an absent tensor is None, and an absent branch output may also be empty.
-        row_dtype: the expected dtype of tensors with one value per row.
+    An absent tensor is None, and an absent branch output may also be empty.
     """
-    rows = p.query.shape[:-1]
-    key_rows = (p.key if p.column_gate else p.query).shape[:-1]
-    wide = [saved.softmax_out, saved.quasi_out]
-    expected = [("grad_out", saved.grad_out, p.query.shape, p.query.dtype)]
-    for name, t in zip(("softmax_out", "quasi_out"), wide):
-        if t is not None and t.numel():
-            expected.append((name, t, p.query.shape, p.query.dtype))
-    per_row = {"row_max": rows, "row_sum": rows}
+    query, rows = p.query, p.query.shape[:-1]
+    key_rows = (p.key if p.column_gate else query).shape[:-1]
+    wide = ("grad_out", *(name for name in ("softmax_out", "quasi_out") if getattr(saved, name).numel()))
+    shapes = dict.fromkeys(wide, query.shape) | {"row_max": rows, "row_sum": rows}
     if p.gate_lambda is None:
-        per_row |= {"query_gate": rows, "key_gate": key_rows, "grad_query_gate": rows, "grad_key_gate": key_rows}
-    expected += [(name, getattr(saved, name), shape, row_dtype) for name, shape in per_row.items()]
-    for name, t, shape, dtype in expected:
+        shapes |= {"query_gate": rows, "key_gate": key_rows, "grad_query_gate": rows, "grad_key_gate": key_rows}
+    for name, shape in shapes.items():
+        t, dtype = getattr(saved, name), query.dtype if name in wide else row_dtype(query)
         if t is None:
             continue
         _check_shape(name, t, tuple(shape), meaning="as in the forward")
         if t.dtype != dtype:
             raise TypeError(f"{name}: expected dtype {dtype}, got {t.dtype}")
-        if t.device != p.query.device:
-            raise ValueError(f"{name}: expected device {p.query.device} like query, got {t.device}")
+        if t.device != query.device:
+            raise ValueError(f"{name}: expected device {query.device} like query, got {t.device}")
 
 
 _DENSE = torch.strided
@@ -487,13 +460,9 @@ def check_parameter_options(device: object, dtype: object) -> None:
 def one_context(
     contexts: Sequence[Tensor | None], hidden_states: object, attention_mask: Any, device: object
 ) -> Tensor:
-    """Returns the context among the arguments of an attention module.
+    """Returns the context among the values of `context`, C_embed and context_embedded of an attention module.
 
-    Args:
-        contexts: the values of `context` and of its other names, C_embed and context_embedded.
-        hidden_states: an argument of the module; like the next two, for the detection of a wrong order.
-        attention_mask: an argument of the module.
-        device: an argument of the module.
+    The other arguments of the module show a wrong order.
     """
     order = "The order is (hidden_states, attention_mask, device, context). Pass context=..."
     if isinstance(device, Tensor):
@@ -512,11 +481,9 @@ def one_context(
 
 
 def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
-    """Returns a mask in the operator's form: four dimensions, boolean or in query's dtype; None stays None.
+    """Returns a key mask (B, L), or a score mask for (B, L, L) or (B, H, L, L), with four dimensions; None stays None.
 
-    Args:
-        mask: None, a key mask (B, L), or a score mask that broadcasts to (B, L, L) or (B, H, L, L).
-        query: (B, H, L, D).
+    The result is boolean or has query's dtype.
     """
     if mask is None:
         return None

@@ -330,6 +330,6 @@ def _run_backward(kernel: PythonBackward, *arguments):
     problem, saved = of_backward(arguments)
     if not validated.active:
         check_problem(problem)
-        check_saved(problem, saved, row_dtype(problem.query))
+        check_saved(problem, saved)
     grads = kernel(problem, saved)
     return tuple(saved.grad_out.new_empty((0,)) if grad is None else grad for grad in grads)

@@ -189,7 +189,7 @@ def squared_scales(
         smallest: operands with a smaller absolute value have the rounding error of this number; 0 for no such limit.
 
     Returns:
-        Float64 tensors with the shapes of the results: "out", "softmax_out", "quasi_out", "log_sum" and "lambda". With
+        Float64 tensors with the shapes of the results: "out", "softmax_out", "quasi_out" and "lambda". With
         `grad_out` also "grad lambda", and every other name in GRADIENTS whose input the call has.
     """
     query2, context_query2 = p.query.square(), p.context_query.square()
@@ -217,7 +217,6 @@ def squared_scales(
         "out": (softmax_rows2 + quasi_rows2) @ value2,
         "softmax_out": softmax_rows2 @ value2,
         "quasi_out": _operand(keep2 * quasi2, smallest) @ value2,
-        "log_sum": 1 + scores2_of_row.squeeze(-1),
         "lambda": lam2.squeeze(-1),
     }
     if grad_out is None:

@@ -2,21 +2,18 @@
 
 A kernel variant is a group of calls that run the same compiled code on the same path (`variant_of`). The first call of
 a variant in a process runs at least twice, once in guarded memory. Its result is compared with the float64 reference by
-the error rule (`Comparison`). If the result is right, the variant is not compared again. If it is wrong, there is one
-warning, and the backend is disabled on that device: "auto" no longer selects it, and this call and all later calls of
-its operators return the reference's results. A call that cannot be compared, such as one in a CUDA graph capture, runs
-unchecked; the next call of the variant is compared. Nothing is stored on disk, no process is started, and no lock is
-held. The check cannot find a fault that depends on values which the first call does not have.
+the error rule (`Comparison`). If it is right, the variant is not compared again. If it is wrong, there is one warning,
+and the backend is disabled on that device: "auto" no longer selects it, and this call and all later calls of its
+operators return the reference's results. A call that cannot be compared, such as one in a CUDA graph capture, runs
+unchecked; the next call of the variant is compared. Nothing is stored on disk, and no lock is held.
 
-A slice is one head of one sequence; slices are independent of one another. If all attention entries of a call fit into
-a budget, the call is compared completely. Otherwise a sample is compared: the first, the last, the longest, the
-shortest and some random sequences; the first, the last and some random heads; and if these slices still exceed the
-budget, the first, the last and some random query rows. A fault outside of the sample is not found.
+A slice is one head of one sequence; slices are independent of one another. Calls with many attention entries are
+compared in a sample: the first, the last, the longest, the shortest and some random sequences; the first, the last and
+some random heads; if necessary, the first, the last and some random query rows (`Call.sample`).
 
 The environment variable QACG_SELF_CHECK is read at a variant's first call: `first` (the default), `always` (checks
-every call, also of a variant that was right, for debugging), `off` (checks no call), or `strict`. With `strict` a wrong
-result raises RuntimeError, and the backend stays enabled, so that every such call raises. The backend `auto` then also
-raises RuntimeError where it would otherwise use the reference on a GPU.
+every call), `off` (checks no call), or `strict`. With `strict` a wrong result raises RuntimeError, and so does "auto"
+where it would otherwise use the reference on a GPU; the backend stays enabled.
 """
 
 from __future__ import annotations
@@ -44,10 +41,8 @@ from qacg_kernels.operators.error_rule import GRADIENTS, SUM_BAND, Tally, square
 from qacg_kernels.utils.torch_internals import compiled_kernel, constant_when_traced, is_fake
 
 VARIABLE = "QACG_SELF_CHECK"
-FIRST, ALWAYS, OFF, STRICT = "first", "always", "off", "strict"
-CHOICES = (FIRST, ALWAYS, OFF, STRICT)
+CHOICES = FIRST, ALWAYS, OFF, STRICT = "first", "always", "off", "strict"
 WAY_OUT = 'To run without these kernels, set QACG_BACKEND=reference or pass backend="reference"'
-REFERENCE = "reference"  # the backend whose results replace wrong ones
 _OPERATORS = schema.NAMESPACE.encode()  # a module variable, because compiled libraries keep a pointer to it
 
 Others = Residuals | Saved  # the second argument of a forward and of a backward
@@ -56,8 +51,8 @@ Outputs = ForwardOutputs | Gradients
 _right: set[tuple] = set()  # variants
 _wrong: set[tuple] = set()
 _disabled: dict[tuple[str, torch.device], str] = {}  # by backend and device, the report on the variant that failed
-# By name, functions that forget which calls need no check, and which backends are selected. They are called when a
-# backend is disabled: the kernel must not run a backward after a forward of the reference.
+# By name, functions that forget which calls need no check, and which backends are selected; called when a backend is
+# disabled.
 restarts: dict[str, Callable[[], object]] = {}
 
 
@@ -100,44 +95,30 @@ def _restart() -> None:
         restart()
 
 
-def _binary_logarithms(problem: Problem) -> float:
-    return math.log(2)
-
-
 @dataclass(frozen=True)
 class Kernel:
-    """The forward or the backward of a backend, or both, with their self-check.
+    """The forward and backward of a backend with their self-check.
 
     Attributes:
         backend: the backend's name.
         run: runs a call without any check; its second argument is Residuals for a forward, Saved for a backward.
         restart: makes later calls run through `first_call` again, also those that `mark_checked` was called for, or is
             called for by a `first_call` that began before.
-        row_max_unit: returns the unit in which the backend stores `row_max` of a call. By default log(2), since kernels
-            compute powers of two.
-        backward: the name of the other backend whose backward may follow, which reads the tensors that this backend's
-            forward saves; see `dispatch.Backend.BACKWARD`. It is disabled too if a variant of this backend is wrong.
+        backward: the name of the other backend whose backward may follow; it is disabled too.
     """
 
     backend: str
     run: Callable[[Problem, Others], Outputs]
     restart: Callable[[], object]
-    row_max_unit: Callable[[Problem], float] = _binary_logarithms
     backward: str | None = None
 
     def __post_init__(self) -> None:
         restarts[self.backend] = self.restart
 
     def first_call(self, problem: Problem, others: Others, mark_checked: Callable[[], None]) -> Outputs:
-        """Runs a call, with the check if its variant has not passed it yet.
+        """Runs a call, with the check if its variant has not passed it; by the reference if the backend is disabled.
 
-        Args:
-            problem: the call.
-            others: Residuals of a forward, Saved of a backward.
-            mark_checked: a function without arguments, called if later calls of the variant need no check.
-
-        Returns:
-            The results of the call, from the reference if the backend is disabled.
+        `mark_checked` is called if later calls of the variant need no check.
         """
         mode, device = requested_mode(), problem.query.device
         if (self.backend, device) in _disabled:
@@ -187,15 +168,11 @@ class Kernel:
         """Runs a call in the reference, whose backward reads no result of the forward."""
         if mode == STRICT:
             raise SelfCheckError(f"{_disabled[self.backend, problem.query.device]}. {WAY_OUT}")
-        reference = schema.python_kernels[REFERENCE]
+        reference = schema.python_kernels["reference"]
         return reference.backward(problem, others) if isinstance(others, Saved) else reference.forward(problem, others)
 
     def _checked(self, problem: Problem, others: Others) -> tuple[Outputs, str | None, bool]:
-        """Runs and checks a call.
-
-        Returns:
-            The results, a description of the fault (None if none was found), and whether there were values to compare.
-        """
+        """Returns results of a call, their fault (None if none was found), and whether there were values to compare."""
         device = problem.query.device
         _wait(device)  # so that errors of earlier kernels are not attributed to this one
         try:
@@ -207,9 +184,8 @@ class Kernel:
                     return first, "it wrote to memory outside of its outputs", True
                 results = self.run(problem, others)
                 _wait(device)
-                if not all(
-                    t is u or torch.allclose(t, u, rtol=0, atol=0, equal_nan=True) for t, u in zip(first, results)
-                ):
+                pairs = [(t, u) for t, u in zip(first, results) if t is not u]
+                if not all(torch.allclose(t, u, rtol=0, atol=0, equal_nan=True) for t, u in pairs):
                     return results, "the same call returned different results when it ran again", True
                 return results, *self._compared(problem, others, results)
         except torch.OutOfMemoryError:
@@ -223,17 +199,14 @@ class Kernel:
             raise
 
     def _compared(self, problem: Problem, others: Others, results: Outputs) -> tuple[str | None, bool]:
-        """Compares the results of a call with the equations.
-
-        Returns:
-            A description of the fault (None if none was found), and whether there were values to compare.
-        """
+        """Compares results with the equations; returns the fault, and whether there were values to compare."""
         call = Call(problem)
         if not call.is_well_formed():
             return None, False
         comparison, (part, every_slice, every_row) = Comparison(call), call.sample()
         if isinstance(others, Residuals):
-            got = forward_results(results, self.row_max_unit(problem))
+            # Without row_max and row_sum, whose unit depends on the backend: the check of its backward shows them.
+            got = _forward_results(results)
         else:
             got = dict(zip(GRADIENTS, results))
         if isinstance(others, Saved) and not (every_slice and every_row):
@@ -254,7 +227,7 @@ def compiled(backend: str, switch: Callable[[bytes], None], **options: object) -
     Args:
         backend: the backend's name.
         switch: the library's function `check_in` (csrc/common/first_calls.h), which turns the check on.
-        **options: `row_max_unit` and `backward` of Kernel.
+        **options: `backward` of Kernel.
     """
     kernel = Kernel(backend, lambda *call: _launch_compiled(backend, *call), lambda: switch(_OPERATORS), **options)
     kernel.restart()
@@ -265,6 +238,10 @@ def _launch_compiled(backend: str, problem: Problem, others: Others) -> Outputs:
     if isinstance(others, Saved):
         return schema.call_backward(compiled_kernel(schema.backward_op(backend).default), problem, others)
     return schema.call_forward(compiled_kernel(schema.forward_op(backend).default), problem, others)
+
+
+def _forward_results(outputs: ForwardOutputs) -> dict[str, Tensor | None]:
+    return {name: t for name, t in outputs._asdict().items() if name not in ("row_max", "row_sum")}
 
 
 def variant_of(backend: str, p: Problem, others: Others) -> tuple:
@@ -324,12 +301,8 @@ def _wait(device: torch.device) -> None:
 
 
 def _report(variant: tuple, fault: str) -> str:
-    kind = ", ".join(str(part) for part in variant[1:-3])
-    return f"backend {variant[0]!r} fails for this kind of call ({kind}): {fault}. {environment(variant[2])}"
-
-
-def environment(device: torch.device) -> str:
-    """A line with the machine and the versions, for a warning or an error."""
+    """A line with the variant, the fault, the machine and the versions, for a warning or an error."""
+    kind, device = ", ".join(str(part) for part in variant[1:-3]), variant[2]
     found = [f"torch {torch.__version__}, python {platform.python_version()}, {platform.platform()}"]
     for name in ("triton", "qacg-kernels"):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -337,7 +310,7 @@ def environment(device: torch.device) -> str:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         found.append(f"{properties.name}, compute capability {properties.major}.{properties.minor}")
-    return ", ".join(found)
+    return f"backend {variant[0]!r} fails for this kind of call ({kind}): {fault}. {', '.join(found)}"
 
 
 MOST_ENTRIES = 1 << 28
@@ -435,10 +408,7 @@ class Call:
         return t.masked_fill(beyond if t.dim() == 3 else beyond.unsqueeze(-1), other)
 
     def upstream(self, saved: Saved, rows: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Yields name, tensor and row positions of each upstream gradient.
-
-        The positions are `rows`. For the gradient of a column gate's lk, they are all keys.
-        """
+        """Yields name, tensor and row positions of each upstream gradient: `rows`, or all keys for a column gate's."""
         of_keys = self.every_key if self.problem.column_gate else rows
         for name, at in (("grad_out", rows), ("grad_query_gate", rows), ("grad_key_gate", of_keys)):
             t = getattr(saved, name)
@@ -454,10 +424,7 @@ class Call:
         return saved
 
     def dense(self, part: Part, rows: Tensor, dtype: torch.dtype) -> tuple[Problem, Position]:
-        """Returns some rows of a part as a dense problem in another dtype, and their Position in the call.
-
-        The problem has separate gate parameters per head.
-        """
+        """Returns some rows of a part as a dense problem with gate parameters per head, and their Position in the call."""
         p = self.problem
         tensors = {name: self.read(getattr(p, name), part, rows) for name in _PER_QUERY_INPUTS}
         tensors |= {name: self.read(getattr(p, name), part, self.every_key) for name in _PER_KEY_INPUTS}
@@ -465,23 +432,17 @@ class Call:
             t = getattr(p, name)
             own = t.shape[-1:] if name in _VECTORS and t is not None else ()
             tensors[name] = None if t is None else t.expand(p.heads, *own)[part.heads]
-        if p.attn_mask is not None:
-            index = zip(self.index(part, rows), p.attn_mask.shape)
-            tensors["attn_mask"] = p.attn_mask[tuple(at * (size > 1) for at, size in index)]
-        if p.quasi_bias is not None:
-            index = zip(self.index(part, rows), p.quasi_bias.shape)
-            bias = p.quasi_bias[tuple(at * (size > 1) for at, size in index)]
-            tensors["quasi_bias"] = self.where_inside(bias, part, rows, 0.0)
+        for name in ("attn_mask", "quasi_bias"):  # a dimension of size 1 is broadcast
+            t = getattr(p, name)
+            if t is not None:
+                tensors[name] = t[tuple(at * (size > 1) for at, size in zip(self.index(part, rows), t.shape))]
         lengths = None if self.lengths is None else self.lengths[part.sequences]
         dense = p.replaced(**tensors, key_lengths=lengths, cu_seqlens=None).to(dtype)
         return dense, Position(rows, part.sequences[:, None] * p.heads + part.heads)
 
 
 def _some(candidates: Sequence[int], count: int, others: list[int], draw: random.Random) -> Sequence[int]:
-    """Chooses about `count` candidates: the first, the last, `others`, and at least one of the rest at random.
-
-    Returns the chosen candidates in rising order, or all candidates if there are at most `count`.
-    """
+    """Chooses about `count` candidates: the first, the last, `others`, and at least one of the rest at random."""
     if count >= len(candidates):
         return candidates
     chosen = {candidates[0], candidates[-1], *others}
@@ -512,13 +473,10 @@ class Comparison:
 
     @torch.no_grad()
     def add(self, part: Part, others: Residuals | Saved, got: Mapping[str, Tensor | None]) -> None:
-        """Compares the results in a part of the call with those of the equations.
+        """Compares results by name, in a part of the call.
 
-        Args:
-            part: the slices and rows to compare.
-            others: Residuals of a forward, Saved of a backward. If `got` has a result that is a sum over rows or
-                slices, the upstream gradients in Saved must be 0 outside of `part`.
-            got: results by the names of `forward_results` or GRADIENTS; None or empty if absent.
+        If `got` has a result that is a sum over rows or slices, the upstream gradients in `others` must be 0 outside of
+        the part.
         """
         got = {name: t for name, t in got.items() if t is not None and t.numel()}
         call, heads, of_gate = self._call, len(part.heads), {}
@@ -554,17 +512,16 @@ class Comparison:
         return None
 
     def _sides(self, group: Part, rows: Tensor, others: Residuals | Saved, names: Collection[str]) -> dict[str, Tensor]:
-        """Returns a tensor for each of `names`, for some rows of the slices of `group`.
+        """Returns, for each of `names`, the eager result, the exact one and the squared rounding scale as one tensor.
 
-        The tensor stacks the eager result, the exact result and the squared rounding scale. The eager result is
-        computed in float32 for every dtype of the call, the exact result in float64.
+        The eager result is computed in float32 for every dtype of the call, the exact result in float64.
         """
         sides, grads = [], ()
         for dtype in (torch.float32, torch.float64):
             problem, position = self._call.dense(group, rows, dtype)
             if isinstance(others, Residuals):
                 outputs, maps = equations.dense_forward(problem, position)
-                sides.append(forward_results(outputs))
+                sides.append(_forward_results(outputs))
             else:
                 upstream = self._upstream(others, group, rows, dtype)
                 grads = upstream[:3]
@@ -575,10 +532,7 @@ class Comparison:
         return {n: torch.stack([sides[0][n].double(), sides[1][n], scale]) for n, scale in zip(names, scales)}
 
     def _upstream(self, saved: Saved, group: Part, rows: Tensor, dtype: torch.dtype) -> Saved:
-        """Returns `saved` with the upstream gradients of some rows.
-
-        The gradient of a column gate's lk is divided among the chunks of rows, because results of chunks are added.
-        """
+        """Returns `saved` with the upstream gradients of some rows; chunks of rows share that of a column gate's lk."""
         found = dict.fromkeys(("grad_query_gate", "grad_key_gate"))
         for name, t, along in self._call.upstream(saved, rows):
             share = 1.0 if along is rows else len(rows) / len(group.rows)
@@ -605,21 +559,6 @@ class Comparison:
             self._worst[key] = f"{name}{where}: expected {exact[place].item():.6g}, got {got[place].item():.6g}"
 
 
-def forward_results(outputs: ForwardOutputs, unit: float = 1.0) -> dict[str, Tensor | None]:
-    """The results of a forward by name, with one `log_sum` in place of `row_max` and `row_sum`.
-
-    `log_sum` is the natural logarithm of the sum of exp(score) over the visible keys of a row. It is 0 for a row that
-    sees no key.
-
-    Args:
-        outputs: the results.
-        unit: the unit of `row_max` (`Kernel.row_max_unit`).
-    """
-    results = outputs._asdict()
-    row_max, row_sum = results.pop("row_max"), results.pop("row_sum")
-    return results | {"log_sum": torch.where(row_sum == 0, 0.0, unit * row_max + row_sum.log())}
-
-
 _aten = torch.ops.aten
 _ALLOCATORS = {
     _aten.empty.memory_format,
@@ -636,15 +575,8 @@ _ZONE = 1 << 14
 class GuardedMemory(TorchDispatchMode):
     """A context manager that places every new uninitialised tensor between two guard zones.
 
-    New tensors and the zones are filled with 0xff bytes, which are NaN in the float types of kernels. So a float
-    element of a new tensor is NaN if the kernel does not write it. A float that the kernel reads in a zone is NaN too.
-    This includes the tensors that C++ code allocates.
-
-    Example:
-        >>> with GuardedMemory() as memory:
-        ...     t = torch.empty(3)
-        >>> memory.touched(), t.isnan().all().item()
-        (False, True)
+    New tensors, also those of C++ code, and the zones are filled with 0xff bytes, which are NaN in the float types of
+    kernels. So elements that the kernel does not write, and those that it reads in a zone, are NaN.
     """
 
     def __init__(self) -> None:
@@ -652,12 +584,9 @@ class GuardedMemory(TorchDispatchMode):
         self.zones: list[Tensor] = []  # views of bytes, two for each allocation
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        # Tensors on "meta" have no memory.
-        return self._guarded(result) if func in _ALLOCATORS and not result.is_meta else result
-
-    def _guarded(self, t: Tensor) -> Tensor:
-        """Returns a tensor full of 0xff bytes, with the shape and strides of t, that lies between two new zones."""
+        t = func(*args, **(kwargs or {}))
+        if func not in _ALLOCATORS or t.is_meta:  # tensors on "meta" have no memory
+            return t
         size = t.element_size()
         extent = sum((n - 1) * s for n, s in zip(t.shape, t.stride())) + 1 if t.numel() else 0
         used = extent * size
@@ -666,9 +595,6 @@ class GuardedMemory(TorchDispatchMode):
         return memory.view(t.dtype).as_strided(t.shape, t.stride(), _ZONE // size)
 
     def touched(self) -> bool:
-        """Whether any zone has changed since it was made.
-
-        Then forgets these zones, so that the next call checks only zones that were made in between.
-        """
+        """Whether any zone has changed since it was made, or since the last call of this method."""
         zones, self.zones = self.zones, []
         return any(bool((zone != _FILL).any()) for zone in zones)

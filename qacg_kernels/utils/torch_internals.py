@@ -1,9 +1,8 @@
-"""Functions that use private names of torch; each docstring has the reason and the behaviour without the name.
+"""Functions that use private names of torch, each with its behaviour without the name.
 
 Tested with torch 2.10, 2.13 and 2.15. "Saves 28 us" means that without the private function the launch overhead of a
-short call would be 28 us longer. These times were measured with `benchmarks.host_cost` on one core of a server. For
-comparison, the whole call takes 28 us in inference, 47 us if autograd records it, and 157 us with its backward (Triton
-backend). A private function must save at least 5 us per call, unless no public function gives its answer.
+short call (28 us in inference, 157 us with its backward, Triton backend, by `benchmarks.host_cost` on one core of a
+server) would be 28 us longer. A private function must save at least 5 us, unless no public one gives its answer.
 """
 
 import contextlib
@@ -39,10 +38,10 @@ _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter, type(None)))
 
 
 def dual_level_active() -> bool:
-    """Whether tensors may have tangents. The operators' autograd formulas must then run, to raise an error for them.
+    """Whether tensors may have tangents, for which the operators' autograd formulas raise an error.
 
     Saves 49 us in inference and 167 us in a training step (C++ backend: 19 and 60 us), because `can_bypass_dispatcher`
-    and `below_autograd` depend on it. Returns True without the private name, so that the formulas always run.
+    and `below_autograd` depend on it. Returns True without the private name.
     """
     return getattr(forward_ad, "_current_level", 0) >= 0
 
@@ -50,10 +49,9 @@ def dual_level_active() -> bool:
 def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
     """Whether a Python kernel may be called directly, because nothing observes the operator's call.
 
-    Saves 28 us in inference and 100 us in a training step, because the dispatcher packs and unpacks 27 arguments.
-    Calls with a mode, profiler, tracer, tangent, tensor subclass or "meta" tensor must go through the operator. So must
-    calls with a negative bit (`torch.Tensor.is_neg`): the dispatcher then passes the kernel a tensor whose memory has
-    the sign. Returns False without the private names.
+    Saves 28 us in inference and 100 us in a training step. A mode, profiler, tracer, tangent, tensor subclass or "meta"
+    tensor requires the operator. So does a negative bit (`torch.Tensor.is_neg`): the dispatcher passes a tensor whose
+    memory has the sign. Returns False without the private names.
     """
     return (
         _dispatch_stack_length is not None
@@ -71,11 +69,10 @@ def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
 
 
 def below_autograd() -> contextlib.AbstractContextManager:
-    """A context manager that skips the operators' autograd formulas.
+    """A context manager that skips the operators' autograd formulas, which torch calls even in inference.
 
-    Torch calls these formulas even if nothing is differentiated. In the C++ backend, whose calls go through the
-    dispatcher, skipping them saves 15 us in inference and 48 us in a training step. Without the private name, and while
-    tensors may have tangents, the context manager does nothing.
+    Saves 15 us in inference and 48 us in a training step of the C++ backend. Without the private name, and while tensors
+    may have tangents, the context manager does nothing.
     """
     if _below_autograd is None or dual_level_active():
         return contextlib.nullcontext()
@@ -83,13 +80,9 @@ def below_autograd() -> contextlib.AbstractContextManager:
 
 
 def may_be_batched(tensors: tuple[Tensor | None, ...], like: Tensor) -> bool:
-    """Whether gradients may be batched (`is_grads_batched`): whether their dispatch keys differ from those of `like`.
+    """Whether gradients may be batched (`is_grads_batched`): their dispatch keys differ from those of `like`.
 
-    If they may be, the operator must be called. Saves 67 us in a training step. Returns True without the private name.
-
-    Args:
-        tensors: the gradients; None if absent.
-        like: a tensor with the dispatch keys of a plain gradient.
+    The operator must then be called. Saves 67 us in a training step. Returns True without the private name.
     """
     if _dispatch_keys is None:
         return True
@@ -100,19 +93,14 @@ def may_be_batched(tensors: tuple[Tensor | None, ...], like: Tensor) -> bool:
 def is_exporting() -> bool:
     """Whether torch.export traces this code.
 
-    Up to torch 2.11 the public function also returns True under torch.compile. Compiled calls would then run the
-    kernels for exported programs, which are slower for short rows. Without the private name, the public function is
-    used. Saves no launch overhead.
+    Up to torch 2.11 the public function, which is used without the private name, also returns True under torch.compile.
     """
     flag = getattr(torch.compiler, "_is_exporting_flag", None)
     return torch.compiler.is_exporting() if flag is None else flag
 
 
 def surely_one(size: int | torch.SymInt) -> bool:
-    """Whether a traced size is 1; False for a size that depends on data, which cannot be compared with 1.
-
-    Saves no time; a plain comparison would raise an error for such a size. No public function compares it.
-    """
+    """Whether a traced size is 1; False for a size that depends on data, for which a comparison raises an error."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true  # here, because it imports sympy
 
     return statically_known_true(size == 1)
@@ -121,8 +109,7 @@ def surely_one(size: int | torch.SymInt) -> bool:
 def functorch_active() -> bool:
     """Whether a transform of torch.func is active, which requires autograd functions in another form.
 
-    Returns True without the private name. The other form then runs for every call, which takes 66 to 102 us more, or
-    140 to 240 us with the backward.
+    Returns True without the private name. The other form takes 66 to 102 us more, or 140 to 240 us with the backward.
     """
     return _functorch_active is None or _functorch_active()
 
@@ -130,8 +117,7 @@ def functorch_active() -> bool:
 def is_fake(t: Tensor) -> bool:
     """Whether a tensor is a FakeTensor, which has a shape but no values; False for plain tensors on "meta".
 
-    Saves no time, but no public function finds fake tensors. Without the private name, every subclass of Tensor except
-    Parameter counts as fake.
+    Without the private name, every subclass of Tensor except Parameter counts as fake.
     """
     return isinstance(t, _FakeTensor) if _FakeTensor else type(t) not in _PLAIN_TYPES
 
@@ -139,8 +125,7 @@ def is_fake(t: Tensor) -> bool:
 def has_values(t: Tensor) -> bool:
     """Whether a tensor's values can be read: not while compiling or under vmap, and not of meta or fake tensors.
 
-    Saves no time, but no public function returns whether vmap is active. Without a private name, the result is False
-    under every transform of torch.func, so values are not validated there.
+    Without a private name, the result is False under every transform of torch.func.
     """
     if torch.compiler.is_compiling():
         return False
@@ -162,8 +147,7 @@ def values_readable(t: Tensor) -> bool:
 def constant_when_traced(function: Callable) -> Callable:
     """Marks a function whose result torch.compile may treat as a constant, like torch.compiler.assume_constant_result.
 
-    The public function imports the compiler, which takes 1.1 s; importing the whole package takes 0.07 s. If torch
-    ignored the mark, it would trace the function.
+    The public function imports the compiler, which takes 1.1 s. If torch ignored the mark, it would trace the function.
     """
     function._dynamo_marked_constant = True
     return function
@@ -172,9 +156,8 @@ def constant_when_traced(function: Callable) -> Callable:
 def compiled_kernel(op: torch._ops.OpOverload) -> Callable:
     """A function that calls an operator's compiled kernel directly, for the self-check.
 
-    A dispatch mode then sees the kernel's allocations, but not the call of the operator. No public function calls the
-    kernel that is registered for one dispatch key. If torch does not have `_op_dk` or `DispatchKey`, the first call of
-    a kernel variant raises AttributeError.
+    A dispatch mode then sees the kernel's allocations, but not the call of the operator. Without the private names, the
+    first call of a kernel variant raises AttributeError.
     """
     keys = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
     call = op._op_dk
