@@ -497,7 +497,7 @@ def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[
         )
     differentiable = _differentiable(problem)
     chosen = dispatch.select(problem, backend)
-    residuals = dispatch.residuals(chosen, problem) if differentiable else autograd.SAVE_NOTHING
+    residuals = chosen.residuals(problem) if differentiable else autograd.SAVE_NOTHING
     outputs = autograd.run_forward(chosen.NAME, problem, residuals, differentiable)
     if not return_lambda:
         return outputs.out

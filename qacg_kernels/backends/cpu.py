@@ -13,7 +13,6 @@ from qacg_kernels.operators.schema import NAMESPACE, may_exceed
 from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
 
 NAME = "cpu"
-BACKWARD = None
 _IS_AARCH64 = platform.machine().lower() in ("aarch64", "arm64")
 # The kernels for ARM have run in an emulator only.
 NEEDS_SELF_CHECK = _IS_AARCH64

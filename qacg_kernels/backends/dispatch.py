@@ -1,6 +1,5 @@
 """The interface of a backend; selects the one that runs a call, and explains why the others do not run it."""
 
-import functools
 import os
 import warnings
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import torch
 
 from qacg_kernels.backends import cpu, cuda, reference, triton
 from qacg_kernels.call.problem import Problem, Residuals
-from qacg_kernels.operators import autograd, self_check
+from qacg_kernels.operators import self_check
 
 
 class Backend(Protocol):
@@ -41,13 +40,6 @@ class Backend(Protocol):
     @property
     def DEVICE(self) -> str | None:
         """The supported device type, "cpu" or "cuda"; None for all of them."""
-
-    @property
-    def BACKWARD(self) -> str | None:
-        """The name of another backend whose backward runs after this backend's forward, if it supports the call.
-
-        It has to be able to read the tensors that the forward saves. None for the backend's own backward.
-        """
 
     @property
     def MAX_HEAD_DIM(self) -> int | None:
@@ -181,7 +173,13 @@ def select(problem: Problem, backend: str) -> Backend:
     """Selects the backend for a call: the named one, or with "auto" the preferred one that supports the call.
 
     If "auto" selects the reference for an eager call, warns once per process, unless QACG_QUIET is "1" or the tensors
-    are on the meta device; with QACG_SELF_CHECK=strict, raises RuntimeError on a GPU.
+    are on the meta device.
+
+    Returns:
+        The backend's module.
+
+    Raises:
+        TypeError: `backend` is not hashable, and so not a str.
     """
     name = _ASKED_FOR if backend == AUTO else backend
     if torch.compiler.is_compiling():  # without the cache: torch.compile would trace the dictionary
@@ -227,34 +225,9 @@ def explained(problem: Problem, backend: str) -> Explanation:
     """Returns the Explanation of a call; raises the errors of `select`, except for QACG_SELF_CHECK."""
     reasons = {name: _reasons(module, problem) for name, module in _BY_NAME.items()}
     supporting = (module for module in _MODULES if not reasons[module.NAME])
-    notes = {module.NAME: text for module in supporting if (text := _note(module, problem))}
+    notes = {module.NAME: text for module in supporting if (text := module.note(problem))}
     summary = self_check.summary(problem.query.device)
     return Explanation(_selection(problem, backend).NAME, reasons, notes, summary)
-
-
-def backward_of(module: Backend, problem: Problem) -> Backend:
-    """Returns the backend that runs the backward after a forward of `module`.
-
-    The forward saves what the `residuals` of that backend request.
-    """
-    if module.BACKWARD is None:
-        return module
-    other = _BY_NAME[module.BACKWARD]
-    return module if _limits(other, problem) else other
-
-
-def residuals(module: Backend, problem: Problem) -> Residuals:
-    """Which branch outputs a forward of `module` saves for the backward that follows it."""
-    return backward_of(module, problem).residuals(problem)
-
-
-def _name_of_backward(module: Backend, problem: Problem) -> str:
-    return backward_of(module, problem).NAME
-
-
-for _module in _MODULES:
-    if _module.BACKWARD is not None:
-        autograd.choose_backward[_module.NAME] = functools.partial(_name_of_backward, _module)
 
 
 def forget() -> None:
@@ -263,11 +236,6 @@ def forget() -> None:
 
 
 self_check.restarts["dispatch"] = forget
-
-
-def _note(module: Backend, problem: Problem) -> str | None:
-    text, other = module.note(problem), backward_of(module, problem)
-    return text if other is module else f"{text}; the backward is that of {other.NAME!r} ({other.note(problem)})"
 
 
 def chosen_so_far() -> dict[str, dict[str, object]]:

@@ -17,7 +17,6 @@ from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.operators.schema import empty_dense_like
 
 NAME = "reference"
-BACKWARD = None
 NEEDS_SELF_CHECK = False
 TAKES_PACKED = True
 DEVICE = None

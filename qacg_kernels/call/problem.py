@@ -184,9 +184,8 @@ class ForwardOutputs(NamedTuple):
     """The results of a forward, in the schema's order; an absent result is None or an empty tensor.
 
     `softmax_out` and `quasi_out` are O1 and O2 (`Residuals`). `row_max` and `row_sum`, (B, H, L) or (T, H), are the
-    maximum of each row's scores, and the sum of exp(score - maximum) over the row. The unit of the scores depends on
-    the backend, so only the backward of the backend that `dispatch.backward_of` returns may read `row_max` and
-    `row_sum`. `query_gate` and `key_gate` are the gates lq and lk, present if the call has gate vectors.
+    maximum of each row's scores, and the sum of exp(score - maximum) over the row, in units of the backend, whose own
+    backward reads them. `query_gate` and `key_gate` are the gates lq and lk, present if the call has gate vectors.
     """
 
     out: Tensor

@@ -16,7 +16,6 @@ from qacg_kernels.call.problem import (
     Residuals,
     Saved,
     Tensors,
-    row_dtype,
 )
 from qacg_kernels.call.validation import check_problem, check_saved
 from qacg_kernels.operators.schema import (
@@ -42,9 +41,6 @@ from qacg_kernels.operators.schema import (
 )
 from qacg_kernels.utils import torch_internals
 
-# By name of the forward's backend, a function that returns the name of the backend whose backward follows. A backend
-# without an entry runs its own backward. `dispatch` adds the entries.
-choose_backward: dict[str, Callable[[Problem], str]] = {}
 _NOT_DIFFERENTIABLE = tuple(name for name in Tensors._fields if name not in DIFFERENTIABLE)
 _NO_GRADIENTS = (None,) * len(_NOT_DIFFERENTIABLE)
 SAVE_NOTHING = Residuals(save_softmax_out=False, save_quasi_out=False)
@@ -133,8 +129,6 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
     if grad_out is None:  # a loss on lambda alone
         grad_out = torch.zeros_like(problem.query)
     saved = Saved(grad_out, grad_query_gate, grad_key_gate, *results)
-    if backend in choose_backward:
-        backend = choose_backward[backend](problem)
     # The forward has validated the inputs, and autograd the gradients.
     if torch_internals.functorch_active():
         with validated:

@@ -19,7 +19,6 @@ where it would otherwise use the reference on a GPU; the backend stays enabled.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import platform
 import random
@@ -104,13 +103,11 @@ class Kernel:
         run: runs a call without any check; its second argument is Residuals for a forward, Saved for a backward.
         restart: makes later calls run through `first_call` again, also those that `mark_checked` was called for, or is
             called for by a `first_call` that began before.
-        backward: the name of the other backend whose backward may follow; it is disabled too.
     """
 
     backend: str
     run: Callable[[Problem, Others], Outputs]
     restart: Callable[[], object]
-    backward: str | None = None
 
     def __post_init__(self) -> None:
         restarts[self.backend] = self.restart
@@ -153,14 +150,11 @@ class Kernel:
             raise SelfCheckError(f"{report}. {WAY_OUT}")
         _right.discard(variant)  # in mode ALWAYS an earlier call may have been right
         _wrong.add(variant)
-        for name in (self.backend, self.backward):
-            if name is not None:
-                _disabled[name, device] = report
+        _disabled[self.backend, device] = report
         _restart()
-        others = f" and {self.backward!r}" if self.backward else ""
         warnings.warn(
-            f"{report}. Backend {self.backend!r}{others} is disabled on {device}: calls run in another backend or in "
-            "the reference from here on",
+            f"{report}. Backend {self.backend!r} is disabled on {device}: calls run in another backend or in the "
+            "reference from here on",
             stacklevel=3,
         )
 
@@ -221,15 +215,12 @@ class Kernel:
         return comparison.fault(), comparison.compared
 
 
-def compiled(backend: str, switch: Callable[[bytes], None], **options: object) -> Kernel:
+def compiled(backend: str, switch: Callable[[bytes], None]) -> Kernel:
     """Returns the Kernel of a backend with compiled operators, and turns on its check.
 
-    Args:
-        backend: the backend's name.
-        switch: the library's function `check_in` (csrc/common/first_calls.h), which turns the check on.
-        **options: `backward` of Kernel.
+    `switch` is the library's function `check_in` (csrc/common/first_calls.h).
     """
-    kernel = Kernel(backend, lambda *call: _launch_compiled(backend, *call), lambda: switch(_OPERATORS), **options)
+    kernel = Kernel(backend, lambda *call: _launch_compiled(backend, *call), lambda: switch(_OPERATORS))
     kernel.restart()
     return kernel
 
@@ -424,7 +415,7 @@ class Call:
         return saved
 
     def dense(self, part: Part, rows: Tensor, dtype: torch.dtype) -> tuple[Problem, Position]:
-        """Returns some rows of a part as a dense problem with gate parameters per head, and their Position in the call."""
+        """Returns some rows of a part as a dense problem with gate parameters per head, and their Position."""
         p = self.problem
         tensors = {name: self.read(getattr(p, name), part, rows) for name in _PER_QUERY_INPUTS}
         tensors |= {name: self.read(getattr(p, name), part, self.every_key) for name in _PER_KEY_INPUTS}

@@ -93,7 +93,7 @@ def test_self_check_of_first_calls_passes(monkeypatch):
         self_check.restarts["cuda"] = lambda: switch(self_check._OPERATORS)
         self_check.forget()
     else:
-        cuda.check_first_calls("cuda")
+        cuda.check_first_calls()
     try:
         for case, dtype in product(SMALL[1::6], DTYPES):
             for _ in range(2):  # the second time without a check

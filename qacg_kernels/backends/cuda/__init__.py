@@ -14,7 +14,6 @@ from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_fake
 
 NAME = "cuda"
-BACKWARD = None
 NEEDS_SELF_CHECK = True
 TAKES_PACKED = True
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
@@ -53,7 +52,7 @@ def _load() -> None:
         try:
             torch.ops.load_library(path)
             _ask(ctypes.CDLL(str(path)))
-            check_first_calls(NAME)
+            check_first_calls()
         except OSError as error:
             _missing.append(f"the compiled CUDA library does not load ({error}); build it again: {_BUILD}")
         except AttributeError as error:
@@ -72,10 +71,10 @@ def _ask(about: ctypes.CDLL) -> None:
     _about, _gpus, _versions = about, tuple(about.qacg_cuda_gpus().decode().split(":")), versions
 
 
-def check_first_calls(backend: str, backward: str | None = None) -> None:
-    """Turns on a backend's self-check, which compares the first call of each kernel variant with the reference."""
-    kernel = self_check.compiled(backend, _about.qacg_cuda_check_first_calls, backward=backward)
-    define_first_calls(backend, kernel.first_call)
+def check_first_calls() -> None:
+    """Turns on the self-check, which compares the first call of each kernel variant with the reference."""
+    kernel = self_check.compiled(NAME, _about.qacg_cuda_check_first_calls)
+    define_first_calls(NAME, kernel.first_call)
 
 
 define_operators(NAME)

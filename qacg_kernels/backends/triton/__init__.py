@@ -25,7 +25,6 @@ from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_exporting
 
 NAME = "triton"
-BACKWARD = None
 NEEDS_SELF_CHECK = True
 TAKES_PACKED = True
 MAX_HEAD_DIM = MOST_HEAD_DIM

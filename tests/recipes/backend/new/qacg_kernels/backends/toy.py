@@ -7,7 +7,6 @@ from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residu
 from qacg_kernels.operators.autograd import define_operators
 
 NAME = "toy"
-BACKWARD = None
 NEEDS_SELF_CHECK = False
 TAKES_PACKED = False
 DEVICE = "cpu"
