@@ -10,7 +10,7 @@ from torch import Tensor
 from qacg_kernels.backends import dispatch
 from qacg_kernels.backends.dispatch import Explanation
 from qacg_kernels.call import equations
-from qacg_kernels.call.dropout import draw_dropout_seed, unchecked_keep_mask
+from qacg_kernels.call.dropout import draw_dropout_seed, keep_mask_at, places_of
 from qacg_kernels.call.equations import Position, QuasiBias
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, row_dtype
@@ -420,7 +420,9 @@ def keep_mask(
         raise TypeError(f"rows: expected None or a 1-D integer tensor of positions, got {rows!r}")
     if rows is not None and rows.numel() and values_readable(rows) and rows.min() < 0:
         raise ValueError(f"rows: expected positions of at least 0, got {int(rows.min())}")
-    return unchecked_keep_mask(seed, dropout_p, batch, heads, query_length, key_length, rows, first_sequence)
+    places = places_of(batch, heads, first_sequence, seed.device)
+    rows = torch.arange(query_length, device=seed.device) if rows is None else rows.to(seed.device, torch.int64)
+    return keep_mask_at(seed, dropout_p, places, rows, key_length)
 
 
 def explain(*args, backend: str = "auto", **kwargs) -> Explanation:

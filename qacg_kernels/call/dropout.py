@@ -73,34 +73,22 @@ def _philox(c0: Tensor, c1: Tensor, c2: Tensor, seed: Tensor) -> list[Tensor]:
     return [c0, c1, c2, c3]
 
 
-def unchecked_keep_mask(
-    seed: Tensor,
-    dropout_p: float,
-    batch: int | torch.SymInt,
-    heads: int | torch.SymInt,
-    query_length: int | torch.SymInt,
-    key_length: int | torch.SymInt,
-    rows: Tensor | None,
-    first_sequence: int,
+def places_of(
+    batch: int | torch.SymInt, heads: int | torch.SymInt, first_sequence: int, device: torch.device
 ) -> Tensor:
-    """`functional.keep_mask` without validation; sizes may be symbolic."""
-    places = torch.arange(batch * heads, device=seed.device).view(batch, heads) + first_sequence * heads
-    rows = torch.arange(query_length, device=seed.device) if rows is None else rows.to(seed.device, torch.int64)
-    return keep_mask_at(seed, dropout_p, places, rows, key_length)
+    """b * H + h for each head of `batch` sequences, (batch, heads), the first of which has the index first_sequence."""
+    return torch.arange(batch * heads, device=device).view(batch, heads) + first_sequence * heads
 
 
 def keep_mask_at(seed: Tensor, dropout_p: float, places: Tensor, rows: Tensor, key_length: int) -> Tensor:
-    """The keep-mask of some slices and query rows of a call; a slice is one head of one sequence.
+    """The keep-mask of some slices and query rows of a call, boolean (batch, heads, len(rows), S).
 
     Args:
         seed: int64 scalar tensor, the dropout seed of the call.
         dropout_p: drop probability in [0, 1).
-        places: int64 (batch, heads), b * H + h for the sequence b and the head h of each slice in the whole call.
+        places: int64 (batch, heads), b * H + h for the sequence b and the head h in the whole call (`places_of`).
         rows: int64 query positions.
         key_length: size S.
-
-    Returns:
-        Boolean tensor (batch, heads, len(rows), S).
     """
     j = torch.arange(key_length, device=seed.device)
     c0, c1, c2 = torch.broadcast_tensors(

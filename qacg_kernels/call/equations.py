@@ -152,12 +152,11 @@ def maps(p: Problem, position: Position = _WHOLE) -> Maps:
 
     keep = None
     if p.dropout_p > 0:
-        if position.places is None:
-            sizes = (*p.query.shape[:3], p.key.shape[2])
-            first = position.first_sequence
-            survives = dropout.unchecked_keep_mask(p.dropout_seed, p.dropout_p, *sizes, rows, first)
-        else:
-            survives = dropout.keep_mask_at(p.dropout_seed, p.dropout_p, position.places, rows, p.key.shape[2])
+        places = position.places
+        if places is None:
+            places = dropout.places_of(*p.query.shape[:2], position.first_sequence, p.query.device)
+        rows = torch.arange(p.query.shape[2], device=p.query.device) if rows is None else rows
+        survives = dropout.keep_mask_at(p.dropout_seed, p.dropout_p, places, rows, p.key.shape[2])
         keep = survives * torch.tensor(dropout.keep_scale(p.dropout_p), dtype=scores.dtype, device=scores.device)
     return Maps(softmax, p.quasi_scale * sigmoid, sigmoid, gate, keep, row_max, row_sum, query_gate, key_gate)
 

@@ -95,13 +95,7 @@ class Tally:
         self.largest = self.largest_of_eager = self.squares = self.squares_of_eager = 0.0
 
     def add(self, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor) -> tuple[int, ...] | None:
-        """Adds the errors of a part of the tensor.
-
-        Args:
-            got: the backend's result in this part.
-            eager: eager PyTorch's result.
-            exact: the float64 result.
-            scale: the rounding scale of each element, in float64.
+        """Adds the errors of a part of the tensor; `scale` is the rounding scale of each element, in float64.
 
         Returns:
             The index, within this part, of the part's largest error, if this error exceeds the errors of all earlier
@@ -145,6 +139,9 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
 
     Returns:
         The errors and their budgets; for an empty tensor, the errors are 0 and `worst` is empty.
+
+    Raises:
+        AssertionError: the shapes of `got` and `exact` differ.
     """
     if got.shape != exact.shape:
         raise AssertionError(f"{name}: expected shape {tuple(exact.shape)}, got {tuple(got.shape)}")
@@ -184,13 +181,13 @@ def squared_scales(
         p: the call, in float64.
         grad_out: upstream gradient, (B, H, L, D); None for the results of a forward only.
         grad_query_gate, grad_key_gate: upstream gradients of the query gate and of the key gate; None if absent.
-        rows: positions in the whole call of the queries of `p`. A row gate reads the keys at these positions. None if
-            `p` has all queries.
+        rows: positions in the whole call of the queries of `p`, at which a row gate reads the keys; None if `p` has
+            all queries.
         smallest: operands with a smaller absolute value have the rounding error of this number; 0 for no such limit.
 
     Returns:
-        Float64 tensors with the shapes of the results: "out", "softmax_out", "quasi_out" and "lambda". With
-        `grad_out` also "grad lambda", and every other name in GRADIENTS whose input the call has.
+        Float64 tensors with the shapes of the results: "out", "softmax_out", "quasi_out" and "lambda". With `grad_out`
+        also "grad lambda", and every other name in GRADIENTS whose input the call has.
     """
     query2, context_query2 = p.query.square(), p.context_query.square()
     key2, value2, context_key2 = (cleared(t, p.key_lengths).square() for t in (p.key, p.value, p.context_key))

@@ -20,10 +20,7 @@ from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 def _dense_calls(inputs: Inputs, tensors: dict[str, Tensor]) -> Iterator[tuple[slice, Problem, Position]]:
     """Yields the case as dense calls, as `reference.sequences` does: one per packed sequence, else a single call."""
     problem = problem_of(*inputs.arguments(tensors), **inputs.options)
-    if problem.packed:
-        yield from sequences(problem)
-    else:
-        yield slice(None), problem, Position()
+    return sequences(problem) if problem.packed else iter([(slice(None), problem, Position())])
 
 
 def _repack(parts: list[Tensor], like: Tensor) -> Tensor:
@@ -37,10 +34,9 @@ Attend = Callable[[Inputs, dict[str, Tensor]], tuple[Tensor, Tensor | None]]
 
 
 def through_eager(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Returns the output and lambda of a case, computed in plain PyTorch; pass this function to `evaluate`.
+    """Returns the output and lambda of a case by the equations, in the dtype of the tensors; pass it to `evaluate`.
 
-    It evaluates the equations (`call/equations.py`) in the dtype of the tensors, and materialises every map. Lambda is
-    None unless `Case.returns_lambda`.
+    Lambda is None unless `Case.returns_lambda`.
     """
     outs, lams = [], []
     for _, problem, position in _dense_calls(inputs, tensors):
@@ -54,9 +50,6 @@ def through_eager(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, T
 
 def through_backend(backend: str) -> Attend:
     """Returns a function that runs a case with a backend of the package; pass it to `evaluate`.
-
-    Args:
-        backend: the backend's name.
 
     Example:
         >>> from qacg_kernels.testing.inputs import Case, make_inputs
@@ -75,11 +68,7 @@ def through_backend(backend: str) -> Attend:
 
 
 def evaluate(inputs: Inputs, attend: Attend) -> dict[str, Tensor]:
-    """Runs a case forward and backward.
-
-    Args:
-        inputs: the case.
-        attend: `through_eager`, or a result of `through_backend`.
+    """Runs a case forward and backward by `through_eager`, or by a result of `through_backend`.
 
     Returns:
         Tensors by name: "out"; "lambda" if `Case.returns_lambda`; and "grad NAME" for every tensor of the case.
@@ -140,41 +129,23 @@ def assert_within_budget(
     *,
     where: str = "",
 ) -> None:
-    """Checks that a tensor is within the error rule.
-
-    Args:
-        name: name of the tensor; the factor of gradients applies if it begins with "grad".
-        got: the backend's result.
-        eager: eager PyTorch's result in the same dtype.
-        exact: the float64 result.
-        scale: the rounding scale of each element; the root mean square of `exact` when None.
-        where: text for the message, such as the names of case and backend.
-
-    Raises:
-        AssertionError: the tensor is outside its budget, or the shapes of `got` and `exact` differ.
-    """
+    """Raises AssertionError, which begins with `where`, if `judge` finds a tensor outside of its budget."""
     verdict = judge(name, got, eager, exact, scale)
     if verdict.ok:
         return
     at = verdict.worst
     raise AssertionError(
-        f"{where + ': ' if where else ''}{name} is outside its error budget: "
-        f"largest error {verdict.error:.3g} (budget {verdict.budget:.3g}), "
-        f"rms error {verdict.rms_error:.3g} (budget {verdict.rms_budget:.3g}), "
-        "relative to the size of the summed terms; "
-        f"worst at {at}: expected {exact[at].item():.9g}, got {got[at].item():.9g}, "
-        f"eager {eager[at].item():.9g}"
+        f"{where + ': ' if where else ''}{name} is outside its error budget, relative to the size of the summed terms: "
+        f"largest error {verdict.error:.3g} (budget {verdict.budget:.3g}), rms error {verdict.rms_error:.3g} (budget "
+        f"{verdict.rms_budget:.3g}); worst at {at}: expected {exact[at].item():.9g}, got {got[at].item():.9g}, eager "
+        f"{eager[at].item():.9g}"
     )
 
 
 def supported_dtypes(backend: str, device: torch.device | str = "cpu") -> tuple[torch.dtype, ...]:
-    """Returns the float dtypes in which a backend supports a plain call on `device`.
+    """Returns the float dtypes in which a backend supports a plain call on `device`; () if either is unavailable.
 
-    Their order is float64, float32, bfloat16, float16. The result is () if the backend or the device is unavailable.
-
-    Raises:
-        ValueError: `backend` is not the name of a backend.
-        RuntimeError: torch has no device with the name `device`.
+    Their order is float64, float32, bfloat16, float16.
     """
     check_choice("backend", backend, NAMES)
     device, found = torch.device(device), []
@@ -191,16 +162,9 @@ def supported_dtypes(backend: str, device: torch.device | str = "cpu") -> tuple[
 
 
 class ParityRow(NamedTuple):
-    """The result of the error rule for one tensor of one case, with error and budget in units of the rounding scale.
+    """The error rule for one tensor of one case: the largest error and its budget, in units of the rounding scale.
 
-    Attributes:
-        backend: the backend's name.
-        dtype: dtype of the inputs, such as "float32".
-        case: name of the case.
-        tensor: name of the tensor, as in `evaluate`.
-        error: the largest error of an element.
-        budget: the largest error that is allowed.
-        ok: whether the tensor passes; its root mean square error must be within its budget too.
+    `ok` also requires that the root mean square error is within its budget.
     """
 
     backend: str
@@ -233,9 +197,6 @@ def parity_report(backends: Iterable[str] | None = None, device: torch.device | 
 
     Returns:
         One ParityRow for each tensor of each case, dtype and backend.
-
-    Raises:
-        ValueError: a name is not that of a backend.
     """
     rows = []
     names = available_backends() if backends is None else tuple(backends)

@@ -169,14 +169,9 @@ LAYOUTS: dict[str, Callable[[int, tuple[int, ...]], list[Tensor]]] = {
 
 
 def lay_like(values: Tensor, like: Tensor) -> Tensor:
-    """Copies values to new memory with the strides of `like` and NaN in the gaps.
+    """Returns a copy of values with the strides and the storage offset of `like` and NaN in the gaps.
 
-    Args:
-        values: the tensor to copy. If `like` has stride 0 in a dimension, only index 0 of that dimension is copied.
-        like: a tensor of the same shape.
-
-    Returns:
-        The copy, with the dtype of values and the strides and storage offset of `like`.
+    If `like`, of the same shape, has stride 0 in a dimension, only index 0 of that dimension is copied.
     """
     extent = 1 + sum((n - 1) * stride for n, stride in zip(like.shape, like.stride())) if like.numel() else 0
     memory = values.new_full((like.storage_offset() + extent,), torch.nan)
@@ -203,9 +198,8 @@ def _boolean_empty_rows(shape: Shape4, generator) -> Tensor:
 
 
 def _boolean_keys(shape: Shape4, generator) -> Tensor:
-    batch, _, _, keys = shape
-    lengths = torch.randint(1, keys + 1, (batch, 1, 1, 1), generator=generator)
-    return torch.arange(keys) < lengths
+    lengths = torch.randint(1, shape[3] + 1, (shape[0], 1, 1, 1), generator=generator)
+    return torch.arange(shape[3]) < lengths
 
 
 def _boolean_keys_within(shape: Shape4, generator) -> Tensor:
@@ -218,7 +212,7 @@ def _boolean_keys_within(shape: Shape4, generator) -> Tensor:
 def _additive_keys(shape: Shape4, generator) -> Tensor:
     """An additive mask that is the same for all queries: random at few keys, -inf at the last quarter, else 0."""
     batch, _, _, keys = shape
-    size = torch.randn(batch, 1, 1, keys, generator=generator, dtype=torch.float64)
+    size = _additive(batch, 1, 1, keys, generator=generator)
     single = torch.rand(batch, 1, 1, keys, generator=generator) < 0.02
     return (size * single).masked_fill(torch.arange(keys) >= keys - keys // 4, -torch.inf)
 
@@ -227,18 +221,15 @@ def _additive(*dims: int, generator) -> Tensor:
     return torch.randn(dims, generator=generator, dtype=torch.float64)
 
 
-def _minus_infinity(shape: Shape4, generator) -> Tensor:
-    hidden = ~_boolean_empty_rows(shape, generator)
-    return torch.zeros(shape, dtype=torch.float64).masked_fill(hidden, -torch.inf)
+def _hiding(value: float) -> Callable[[Shape4, torch.Generator], Tensor]:
+    def mask(shape: Shape4, generator) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float64).masked_fill(~_boolean_empty_rows(shape, generator), value)
+
+    return mask
 
 
 # A marker, which `make_inputs` replaces by the lowest finite number of the case's dtype.
 _LOWEST = torch.finfo(torch.float64).min
-
-
-def _lowest(shape: Shape4, generator) -> Tensor:
-    hidden = ~_boolean_empty_rows(shape, generator)
-    return torch.zeros(shape, dtype=torch.float64).masked_fill(hidden, _LOWEST)
 
 
 MASKS: dict[str, Callable[[Shape4, torch.Generator], Tensor]] = {
@@ -256,8 +247,8 @@ MASKS: dict[str, Callable[[Shape4, torch.Generator], Tensor]] = {
     "minus_10000": lambda shape, g: ~_boolean_keys(shape, g) * -10000.0,
     "minus_10000_all": lambda shape, g: torch.full((shape[0], 1, 1, shape[3]), -10000.0),
     "plus_300": lambda shape, g: torch.full((shape[0], 1, 1, shape[3]), 300.0),
-    "minus_infinity": _minus_infinity,
-    "lowest": _lowest,
+    "minus_infinity": _hiding(-torch.inf),
+    "lowest": _hiding(_LOWEST),
 }
 
 
@@ -271,11 +262,7 @@ QUASI_BIASES: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
 
 
 def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Inputs:
-    """Returns the tensors of a case, with the same values, up to rounding, for every dtype and device.
-
-    The name of the case is the seed. If the case is `constant`, all elements of a tensor of WIDE are equal, and also
-    those of the upstream gradient of the output.
-    """
+    """Returns the tensors of a case, whose name is the seed: the same values, up to rounding, in any dtype."""
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
     packed = case.sequences is not None
     lead = (sum(case.sequences),) if packed else (case.batch, case.heads)

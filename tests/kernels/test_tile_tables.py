@@ -310,11 +310,20 @@ def test_entries_are_selected_by_width_head_size_and_kind():
 
 
 @pytest.mark.parametrize(
-    ("mask", "dropout_p", "column_gate", "expected"),
-    [(False, 0.0, False, False), (True, 0.0, False, True), (False, 0.1, False, True), (False, 0.0, True, True)],
+    ("options", "expected"),
+    [
+        (dict(), False),
+        (dict(mask="boolean"), True),
+        (dict(mask="boolean_keys"), False),
+        (dict(mask="boolean_keys", head_dim=72), True),
+        (dict(dropout_p=0.1), True),
+        (dict(gate="shared", form="column"), True),
+    ],
+    ids=str,
 )
-def test_mask_dropout_or_column_gate_make_a_call_busy(mask, dropout_p, column_gate, expected):
-    assert tile_tables.is_busy(mask, dropout_p, column_gate) == expected
+def test_mask_dropout_or_column_gate_make_a_call_busy(options, expected):
+    inputs = make_inputs(Case("busy", queries=5, **options))
+    assert tile_tables.is_busy(problem_of(*inputs.arguments(), **inputs.options)) is expected
 
 
 def test_trial_replaces_the_table_temporarily():
@@ -395,7 +404,7 @@ def test_tuning_examples_match_the_entrys_kind(key):
     assert problem.head_dim == key[2]
     has_full_mask = problem.attn_mask is not None and not is_key_mask(problem.attn_mask)
     assert has_full_mask == key[3]
-    assert tile_tables.is_busy(has_full_mask, problem.dropout_p, problem.column_gate) == key[3]
+    assert tile_tables.is_busy(problem) == key[3]
 
 
 @pytest.mark.parametrize("limit", [0, 168])
@@ -420,12 +429,6 @@ def test_masks_without_a_query_dimension_are_key_masks(mask, is_key_mask):
         plan = launch.launch_plan(problem_of(*inputs.arguments(), **inputs.options))
     assert plan.traits["key_mask"] is is_key_mask
     assert plan.busy is not is_key_mask
-
-
-@pytest.mark.parametrize(("head_dim", "busy"), [(64, False), (72, True)])
-def test_key_masks_of_wide_heads_take_busy_entries(head_dim, busy):
-    mask = torch.ones(2, 1, 1, 40, dtype=torch.bool)
-    assert tile_tables.is_entry_mask(mask, head_dim) is busy
 
 
 def test_equal_configurations_of_two_lengths_are_one_instance():

@@ -92,7 +92,7 @@ def test_descriptions_differ_in_sizes_and_strides_of_one(printed):
     assert "forward_kernel: signature of  row_max_out row: launched 'i32', built 'constexpr'" in differences
 
 
-_CACHES = (cuda._gpu_is_there, cuda.capability, triton._gpu_is_there, triton._capability, tile_tables._found)
+_CACHES = (cuda._gpu_is_there, cuda.capability, triton._gpu_is_there, triton._without_table, tile_tables._found)
 
 
 @pytest.fixture

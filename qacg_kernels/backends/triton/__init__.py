@@ -14,7 +14,6 @@ from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     MOST_HEAD_DIM,
     is_busy,
-    is_entry_mask,
     is_short,
     longest_whole_rows,
     source_of,
@@ -30,7 +29,6 @@ TAKES_PACKED = True
 MAX_HEAD_DIM = MOST_HEAD_DIM
 GATE_FORMS = ("row", "column")
 
-_OLDEST_CAPABILITY = (8, 0)
 # Evaluated at import: Dynamo ignores functools.cache, and older versions of Dynamo cannot trace find_spec.
 _INSTALLED = importlib.util.find_spec("triton") is not None
 
@@ -48,11 +46,6 @@ DTYPES = (torch.float16, torch.float32) if interpreted() else (torch.float16, to
 @functools.cache
 def _gpu_is_there() -> bool:
     return torch.cuda.is_available()  # also true for AMD GPUs if torch is built for ROCm
-
-
-@functools.cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
 
 
 @constant_when_traced
@@ -77,14 +70,7 @@ def missing() -> list[str]:
 
 def not_for(device: torch.device) -> list[str]:
     """Returns the reasons why this backend cannot run on this device; empty if it can."""
-    if interpreted():
-        return []
-    if torch.version.hip:
-        return list(_without_table(device))
-    if _capability(device) >= _OLDEST_CAPABILITY:
-        return []
-    major, minor = _capability(device)
-    return [f"compute capability: expected 8.0 or newer, got {major}.{minor}"]
+    return [] if interpreted() else list(_without_table(device))
 
 
 def note(problem: Problem) -> str:
@@ -93,17 +79,13 @@ def note(problem: Problem) -> str:
 
 
 def residuals(problem: Problem) -> Residuals:
-    """Returns which of the branch outputs O1 and O2 (MATH.md, eq. 8) the forward must save for the backward.
-
-    Single-tile rows require neither. Tiled rows require both, or only O1 if the call has a column gate. While
-    torch.export traces a call, its rows count as tiled.
-    """
+    """Single-tile rows require neither O1 nor O2. Tiled rows require both, or only O1 if the call has a column gate."""
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
     kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize
     # Each branch passes a literal bool. torch.compile may trace dropout_p as a symbol, so the result of is_busy may be
     # symbolic, and functions marked `constant_when_traced` accept no symbolic bool.
-    if is_busy(is_entry_mask(problem.attn_mask, problem.head_dim), problem.dropout_p, problem.column_gate):
+    if is_busy(problem):
         limits = longest_whole_rows(query.device, kernel, bits, True)
     else:
         limits = longest_whole_rows(query.device, kernel, bits, False)
@@ -115,8 +97,7 @@ def residuals(problem: Problem) -> Residuals:
 
 @functools.cache
 def _host():
-    """Imports and returns the module `launch`, which imports Triton."""
-    from qacg_kernels.backends.triton import launch
+    from qacg_kernels.backends.triton import launch  # here, because it imports Triton
 
     return launch
 

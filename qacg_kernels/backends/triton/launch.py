@@ -35,7 +35,7 @@ from qacg_kernels.backends.triton.backward import (
 )
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
-from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, TileEntry, is_busy, is_entry_mask
+from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, TileEntry, is_busy
 from qacg_kernels.call import problem as call_problem
 from qacg_kernels.call.dropout import drop_threshold, keep_scale
 from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals, is_key_mask
@@ -92,11 +92,7 @@ def mask_of(t: Tensor | None) -> Mask | None:
 
 
 def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
-    """Returns a gate vector (shared_dims = 1) or a bias (shared_dims = 0) as PerHead; None stays None.
-
-    `shared_dims` is the number of dimensions that the parameter has if all heads share it. A tensor that is not
-    contiguous is copied.
-    """
+    """Returns a gate vector or a bias as PerHead; all heads share it if it has `shared_dims` dimensions."""
     if t is None:
         return None
     t = t.contiguous()
@@ -104,13 +100,7 @@ def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
 
 
 class Layout(NamedTuple):
-    """Layout of a tensor that every call with the same launch plan allocates.
-
-    Attributes:
-        shape: its shape.
-        stride: its stride in every dimension, as torch.empty_strided takes them.
-        strides: its strides of batch, head and row, as `Strided` stores them.
-    """
+    """Shape and strides of a tensor that every call with the same launch plan allocates; `strides` as in Strided."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -136,7 +126,7 @@ class LaunchPlan:
         self.column_gate = problem.column_gate
         mask = problem.attn_mask
         key_mask = mask is not None and is_key_mask(mask)
-        self.busy = is_busy(is_entry_mask(mask, problem.head_dim), dropout_p, self.column_gate)
+        self.busy = is_busy(problem)
         if self.packed:
             tokens, self.heads, self.head_dim = query.shape
             self.queries = self.keys = problem.max_seqlen
@@ -193,11 +183,7 @@ class LaunchPlan:
         return self.table.entry(kernel, self.dtype, self.head_dim, self.busy)
 
     def config(self, role: str | None) -> tuple[KernelConfig, dict[str, int | bool]]:
-        """Returns a kernel's configuration and launch options.
-
-        Args:
-            role: the kernel's name in the tile tables; None for kernels without tile sizes, which have no products.
-        """
+        """Returns a kernel's configuration and launch options; `role` is None for kernels without tile sizes."""
         entry = self.entry(role) if role else None
         whole_row = role is not None and role.startswith("whole_row")
         # Kernels without a role have no products.
@@ -248,7 +234,7 @@ def _multiplies_in_tf32(query: Tensor) -> bool:
 def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
     """Returns everything that Triton specialises kernels for: options, and every input's shape, strides and alignment.
 
-    Tensors that the call allocates are not included: their memory is aligned, and their layouts follow from the inputs.
+    Tensors that the call allocates are aligned, and their layouts follow from the inputs.
     """
     inputs = p.tensors
     query = inputs.query
@@ -261,9 +247,7 @@ def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
 def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
     """Returns the launch plan of a call, from the cache if an earlier call had the same `_key` and tile table.
 
-    Args:
-        problem: the call.
-        others: further tensors that the kernels read, in the backward those of `Saved`.
+    `others` are further tensors that the kernels read, in the backward those of `Saved`.
     """
     key = _key(problem, others)
     plan = _plans.get(key)
@@ -294,12 +278,6 @@ class Operation:
     """One call: its inputs as kernel arguments, and its launch plan."""
 
     def __init__(self, problem: Problem, others: tuple[Tensor | None, ...] = ()) -> None:
-        """Prepares a call.
-
-        Args:
-            problem: the call.
-            others: further tensors that the kernels read, in the backward those of `Saved`.
-        """
         self.plan = plan = launch_plan(problem, others)
         inputs, options = problem.tensors, problem.options
         gate_lambda, lengths, offsets = inputs.gate_lambda, inputs.key_lengths, inputs.cu_seqlens
@@ -337,7 +315,7 @@ class Operation:
         *arguments: object,
         **constants: object,
     ) -> None:
-        """Launches a kernel.
+        """Launches a kernel with the Call, `arguments` and its compile-time arguments `constants` and `config`.
 
         Args:
             kernel: the Triton kernel.
@@ -403,16 +381,7 @@ def run(
     options: dict[str, int | bool],
     device: torch.device,
 ) -> None:
-    """Launches a kernel on a device, in its current stream. Does nothing for 0 programs.
-
-    Args:
-        kernel: the Triton kernel.
-        programs: number of programs.
-        arguments: the kernel's arguments.
-        constants: the kernel's compile-time arguments by name.
-        options: Triton's launch options, such as num_warps.
-        device: where the kernel runs.
-    """
+    """Launches a kernel on a device, in its current stream. Does nothing for 0 programs."""
     if programs:
         with _on(device):
             kernel[(programs,)](*arguments, **constants, **options)
@@ -523,10 +492,7 @@ def _gate_gradients(
 ) -> list[Tensor | None]:
     """Returns the gradients of the gate's four vectors and two biases, contiguous; None for an absent bias.
 
-    Args:
-        op: the call.
-        parameters: the four vectors and two biases, in the order of the operator's schema.
-        query_logit, key_logit: tq and tk of MATH.md, eq. 14, one float32 value per query or key.
+    `query_logit` and `key_logit` are tq and tk of MATH.md, eq. 14, one float32 value per query or key.
     """
     plan, block_d = op.plan, power_of_two(op.plan.head_dim)
     chunks = triton.cdiv(plan.queries, _SUM_ROWS) + triton.cdiv(plan.keys, _SUM_ROWS)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from qacg_kernels.call.problem import is_key_mask
+from qacg_kernels.call.problem import Problem, is_key_mask
 from qacg_kernels.utils.torch_internals import constant_when_traced
 
 SHIPPED = Path(__file__).resolve().parent / "tables"
@@ -32,32 +32,21 @@ Key = tuple[str, int, int, bool]
 KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False, True)))
 
 
-def is_busy(has_entry_mask: bool, dropout_p: float, column_gate: bool) -> bool:
-    """Whether a call is "busy": has an entry mask, dropout or a column gate.
+def is_busy(p: Problem) -> bool:
+    """Whether a call has dropout, a column gate or a mask, which require registers for every attention entry.
 
-    All three require registers for every attention entry. An entry mask is a mask for which `is_entry_mask` is True.
+    A mask that is the same for all queries does not count if the head size is at most 64. With larger heads, the tiles
+    for calls that are not busy would spill registers with such a mask (112 bytes on sm_90 with head size 128).
     """
-    return has_entry_mask or dropout_p > 0 or column_gate
-
-
-def is_entry_mask(mask: torch.Tensor | None, head_dim: int) -> bool:
-    """Whether a mask makes a call busy ("entry mask").
-
-    A mask that is the same for all queries does not make a call busy if the head size is at most 64. With larger head
-    sizes, the tiles for calls that are not busy would spill registers with such a mask (112 bytes on sm_90 with head
-    size 128).
-    """
-    return mask is not None and (head_dim > HEAD_DIMS[0] or not is_key_mask(mask))
+    mask = p.attn_mask
+    has_entry_mask = mask is not None and (p.head_dim > HEAD_DIMS[0] or not is_key_mask(mask))
+    return has_entry_mask or p.dropout_p > 0 or p.column_gate
 
 
 def is_short(kernel: str, queries: int, keys: int, longest: int) -> bool:
-    """Whether a call has few enough queries and keys for a single-tile kernel.
+    """Whether a call has few enough queries and keys for a single-tile kernel, which supports `longest` keys.
 
-    Args:
-        kernel: "whole_row_forward" or "whole_row_backward". The backward also requires 1 to 128 queries.
-        queries: number of queries, in a packed call of the longest sequence.
-        keys: number of keys of the longest row. With 0 keys the result is False, so the tiled kernels run.
-        longest: the most keys that the single-tile kernel supports.
+    With 0 keys the result is False, so the tiled kernels run. The backward also requires 1 to 128 queries.
     """
     few_queries = kernel == "whole_row_forward" or 0 < queries <= _POWERS[-1]
     return few_queries and 0 < keys <= longest
@@ -71,7 +60,7 @@ class TileEntry:
         kernel: one of KERNELS.
         bits: element width, 16 or 32.
         head_dim: the largest head size that the entry applies to.
-        busy: whether it is for calls with an entry mask, dropout or a column gate (`is_busy`).
+        busy: whether it is for calls with a mask, dropout or a column gate (`is_busy`).
         block_m, block_n: queries and keys of a tile, 16 to 128. A single-tile kernel supports rows of up to block_n
             keys; its backward also requires at most 128 queries.
         num_warps, num_stages: Triton's launch options.
@@ -201,8 +190,7 @@ def save(table: Table, path: Path) -> None:
 def saved_path(device_name: str) -> Path | None:
     """Returns the path of the table tuned for a GPU of this name, whether or not the file exists.
 
-    The folder is QACG_TRITON_TABLES, or qacg_kernels/triton in the user's cache. The result is None if the variables
-    QACG_TRITON_TABLES, XDG_CACHE_HOME and HOME are all unset, and the system has no home folder for the user.
+    The folder is QACG_TRITON_TABLES, or qacg_kernels/triton in the user's cache; None if the user has no home folder.
     """
     name = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
     if folder := os.environ.get("QACG_TRITON_TABLES"):
@@ -246,12 +234,7 @@ def architecture_of(device: torch.device) -> str:
 
 
 def load(path: Path, architecture: str) -> Table:
-    """Reads a tuned table from a file and checks that it is for this architecture.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is damaged or for another architecture; the message names the file and the fault.
-    """
+    """Reads a tuned table; raises ValueError, which names the file, if it is damaged or for another architecture."""
     try:
         table = parse(path.read_text(encoding="utf-8"))
         if table.architecture != architecture:
@@ -268,18 +251,10 @@ def shared_bytes_of(device: torch.device) -> int:
 
 
 def nearest_shipped(architecture: str, shared_bytes: int) -> Table:
-    """Returns the newest shipped table that a GPU can use.
+    """Returns the newest shipped table that a GPU can use; raises ValueError if none fits.
 
-    The table is for the GPU's family and not for a newer GPU, and it fits the GPU's shared memory per block. The
-    families are NVIDIA's GPUs, AMD's with warps of 64 lanes, and AMD's with warps of 32. A GPU may have less shared
-    memory than an older one: sm_86, sm_89 and sm_120 have 99 KiB.
-
-    Args:
-        architecture: name such as "sm_90" or "gfx942".
-        shared_bytes: the GPU's shared memory per block, in bytes.
-
-    Raises:
-        ValueError: no table fits.
+    The table is for the GPU's family (NVIDIA's GPUs, AMD's with warps of 64 lanes, AMD's with 32) and not for a newer
+    GPU, and it fits the shared memory per block: sm_86, sm_89 and sm_120 have 99 KiB, less than the older sm_80.
     """
     family = (is_amd(architecture), has_wide_waves(architecture))
     related = [a for a in shipped_architectures() if (is_amd(a), has_wide_waves(a)) == family]
