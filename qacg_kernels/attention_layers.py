@@ -44,12 +44,7 @@ _AUTOCAST = {torch.float32, torch.float16, torch.bfloat16}  # dtypes that autoca
 class GateLayer(nn.Linear):
     """One of the four linear layers of the gate, from D features to 1, or to H if each head has its own weights.
 
-    As in the published code, initial weights have a standard deviation of 0.01, and initial biases are 0. So lambda
-    starts near 0 (for beta = gamma = 1).
-
-    Example:
-        >>> tuple(GateLayer(64, 1).weight.shape)
-        (1, 64)
+    Its initial weights are those of the published code, so lambda starts near 0 (for beta = gamma = 1).
     """
 
     def reset_parameters(self) -> None:
@@ -62,9 +57,9 @@ class GateLayer(nn.Linear):
 def plain_parameters(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
     """Returns weight and bias of a linear layer if reading them equals calling the layer; None if it must be called.
 
-    A layer must be called if it is of another class than nn.Linear and GateLayer, such as an adapter, has hooks, or has
-    a `forward` on the instance. It must also be called if `forward` of the class was replaced, or if its weight is no
-    plain tensor, or is computed at each access. Hooks for all modules, which profilers register, do not count.
+    A layer must be called if it is of another class than nn.Linear and GateLayer, such as an adapter; if `forward` was
+    replaced on it or its class; if it has hooks (those for all modules, which profilers register, do not count); or if
+    its weight is no plain tensor, or is computed at each access.
     """
     kind = type(layer)
     if kind not in (nn.Linear, GateLayer) or kind.forward is not _LINEAR_FORWARD or "forward" in vars(layer):
@@ -84,11 +79,7 @@ def layer_sizes(
 ) -> dict[str, tuple[int, int]]:
     """Returns the numbers of input and output features of the attention's nine layers, by role.
 
-    Args:
-        hidden_size: size of hidden states and of the context.
-        head_size: D.
-        context_projection: "hidden" or "head", as in `FusedQuasiAttention`.
-        gate_rows: 1 if all heads share the gate's weights, else the number of heads.
+    `gate_rows` is 1 if all heads share the gate's weights, else the number of heads.
     """
     context_size = hidden_size if context_projection == "hidden" else head_size
     return {
@@ -115,13 +106,7 @@ class ContextAttention(nn.Module):
         return getattr(self, NAMINGS[self.naming][role])
 
     def add_layers(self, *, lambda_bias: bool, lambda_per_head: bool, **options: Any) -> None:
-        """Adds the nine layers of the attention.
-
-        Args:
-            lambda_bias: whether the gate's layers have biases.
-            lambda_per_head: whether the gate's layers have one row of weights per head.
-            **options: further arguments of nn.Linear, such as device and dtype.
-        """
+        """Adds the nine layers of the attention; `options` are further arguments of nn.Linear."""
         gate_rows = self.num_heads if lambda_per_head else 1
         sizes = layer_sizes(self.hidden_size, self.hidden_size // self.num_heads, self.context_projection, gate_rows)
         for role, (size_in, size_out) in sizes.items():
@@ -132,15 +117,7 @@ class ContextAttention(nn.Module):
                 self.add_module(name, nn.Linear(size_in, size_out, **options))
 
     def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Projects hidden states and context, (..., hidden_size) each, to heads.
-
-        Args:
-            hidden_states: input of query, key and value.
-            context: input of context query and context key.
-
-        Returns:
-            Query, key, value, context query and context key, (..., H, D) each.
-        """
+        """Returns query, key, value, context query and context key, (..., H, D) each, of (..., hidden_size)."""
         query, key, value = (self._split(self.layer(role)(hidden_states)) for role in ("query", "key", "value"))
         context_query, context_key = (self._project_context(role, context) for role in CONTEXT_ROLES)
         return query, key, value, context_query, context_key
@@ -164,9 +141,6 @@ class ContextAttention(nn.Module):
 
         Returns:
             A tensor in the shape of x without the last dimension, in the dtype of x.
-
-        Raises:
-            ValueError: a layer's weight is on another device than x.
         """
 
         def logits(role: str, x: Tensor) -> Tensor:
@@ -186,18 +160,7 @@ class ContextAttention(nn.Module):
     def check_inputs(
         self, hidden_states: Tensor, context: Tensor, device: torch.device | str | None, packed: bool
     ) -> None:
-        """Validates the inputs of `forward`.
-
-        Args:
-            hidden_states: expected to be (B, L, hidden_size), packed (T, hidden_size).
-            context: expected to have the shape and device of hidden_states.
-            device: None, or expected to be a device of the same type as that of hidden_states.
-            packed: whether the inputs are packed sequences.
-
-        Raises:
-            TypeError: hidden_states or context is no tensor, or `check_input_dtype` rejects its dtype.
-            ValueError: hidden_states or context has the wrong shape or device, or `device` has another type.
-        """
+        """Validates the inputs of `forward`: (B, L, hidden_size), or packed (T, hidden_size)."""
         for name, t in (("hidden_states", hidden_states), ("context", context)):
             dense_tensor(name, t)
         expected = f"(T, {self.hidden_size})" if packed else f"(B, L, {self.hidden_size})"
@@ -227,14 +190,7 @@ def autocast_enabled(device_type: str) -> bool:
 
 
 def check_input_dtype(name: str, t: Tensor, layer: nn.Module) -> None:
-    """Checks the dtype of a tensor that is the input of a linear layer.
-
-    Only a plain layer is checked, because other layers may convert their input. With autocast, float32, float16 and
-    bfloat16 may be mixed.
-
-    Raises:
-        TypeError: the tensor does not have the dtype of the layer's weight, and autocast does not permit the mixture.
-    """
+    """Raises TypeError if a plain layer does not support the dtype of its input; other layers may convert it."""
     if (parameters := plain_parameters(layer)) is None or t.dtype == parameters[0].dtype:
         return
     expected = parameters[0].dtype

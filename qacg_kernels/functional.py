@@ -500,12 +500,12 @@ def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[
     differentiable = _differentiable(problem)
     chosen = dispatch.select(problem, backend)
     residuals = chosen.residuals(problem) if differentiable else autograd.SAVE_NOTHING
-    outputs = autograd.run_forward(chosen.NAME, problem, residuals, differentiable)
+    out, query_gate, key_gate = autograd.run_forward(chosen.NAME, problem, residuals, differentiable)
     if not return_lambda:
-        return outputs.out
+        return out
     if problem.gate_lambda is not None:
-        return outputs.out, problem.gate_lambda
-    assert outputs.query_gate is not None and outputs.key_gate is not None  # a call without lambda has gate vectors
+        return out, problem.gate_lambda
+    assert query_gate is not None and key_gate is not None  # a call without lambda has gate vectors
     # Written with rsub and sub, lambda takes two pointwise kernels, or three for 16 bits.
-    lam = torch.rsub(outputs.query_gate, 1, alpha=problem.beta).sub(outputs.key_gate, alpha=problem.gamma)
-    return outputs.out, lam.to(outputs.out.dtype)
+    lam = torch.rsub(query_gate, 1, alpha=problem.beta).sub(key_gate, alpha=problem.gamma)
+    return out, lam.to(out.dtype)

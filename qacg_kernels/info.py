@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from qacg_kernels import __version__, available_backends, explain
+from qacg_kernels import __version__
 from qacg_kernels.backends import cpu, dispatch
 
 
@@ -126,27 +126,15 @@ def _usable_cores() -> int:
 
 
 def _backends() -> dict[str, dict[str, object]]:
-    available = available_backends()
-    row = torch.zeros((1, 1, 1, 16), device="cpu")
-    # The reference supports any call, and "auto" would raise for a QACG_BACKEND that does not support this one.
-    reasons = explain(row, row, row, row, row, row[..., 0], backend="reference").reasons
-    return {
-        name: {
-            "available": name in available,
-            "reasons": [] if name in available else reasons[name],
-            "not_on": _unsupported_gpus(name) if name in available else {},
-        }
-        for name in dispatch.BACKENDS
-    }
-
-
-def _unsupported_gpus(backend: str) -> dict[str, list[str]]:
-    """The GPUs of this machine on which an available backend cannot run, with the reasons."""
-    module = dispatch.backend_of(backend)
-    if module.DEVICE != "cuda":
-        return {}
-    reasons = {index: module.not_for(torch.device("cuda", index)) for index in range(torch.cuda.device_count())}
-    return {f"cuda:{index}": why for index, why in reasons.items() if why}
+    found = {}
+    for name in dispatch.BACKENDS:
+        module = dispatch.backend_of(name)
+        missing = list(module.missing())
+        # GPUs of this machine on which an available backend cannot run.
+        gpus = range(torch.cuda.device_count()) if module.DEVICE == "cuda" and not missing else ()
+        not_on = {f"cuda:{gpu}": why for gpu in gpus if (why := module.not_for(torch.device("cuda", gpu)))}
+        found[name] = {"available": not missing, "reasons": missing, "not_on": not_on}
+    return found
 
 
 def _cuda() -> dict[str, object]:

@@ -157,27 +157,15 @@ class FusedQuasiAttention(ContextAttention):
         self.register_load_state_dict_pre_hook(accept_other_naming)
 
     def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Projects two inputs (..., hidden_size) to heads.
-
-        Args:
-            hidden_states: input of query, key and value.
-            context: input of context query and context key; dropout acts on these two projections.
-
-        Returns:
-            Query, key, value, context query and context key, (..., H, D) each.
-        """
+        """Projects two inputs (..., hidden_size) to heads, with dropout on the two of the context."""
         *heads, context_query, context_key = super().project(hidden_states, context)
         return *heads, self.dropout(context_query), self.dropout(context_key)
 
     def gate(self, heads: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]) -> GateParameters | Tensor:
-        """Returns the argument `gate` of `quasi_attention`.
+        """Returns the argument `gate` of `quasi_attention` for five tensors (B, H, L, D), or packed (T, H, D).
 
-        Args:
-            heads: query, key, value, context query and context key, (B, H, L, D), or packed (T, H, D) each.
-
-        Returns:
-            The gate's parameters in the dtype of the heads, which under autocast may differ from that of the weights.
-            If a layer of the gate must be called (see `plain_parameters`), lambda, (B, H, L) or packed (T, H).
+        These are the gate's parameters in the dtype of the heads, which under autocast may differ from that of the
+        weights; or lambda, if a layer of the gate must be called (see `plain_parameters`).
         """
         layers = [plain_parameters(self.layer(role)) for role in GATE_ROLES]
         plain = [parameters for parameters in layers if parameters is not None]
@@ -302,9 +290,7 @@ class FusedQuasiAttention(ContextAttention):
             returns_lambda: whether to return lambda.
 
         Returns:
-            Three values: the output (B, H, L, D); a tuple of the attention map, softmax map and gated quasi-attention
-            map, (B, H, L, L) each, or None without `returns_maps`; and lambda (B, H, L, 1), or None without
-            `returns_lambda`.
+            The output (B, H, L, D); the three maps of `forward`, or None; lambda (B, H, L, 1), or None.
         """
         # The same seed for the output and the maps, so that A shows the entries that were dropped from the output.
         seed = draw_dropout_seed(heads[0].device) if dropout_p > 0 else None

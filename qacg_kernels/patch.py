@@ -19,14 +19,7 @@ from qacg_kernels.nn import FusedQuasiAttention
 
 
 class _Found(NamedTuple):
-    """A module to replace.
-
-    Attributes:
-        where: the module's path in the model; the name of its class if it is the model itself.
-        module: the module.
-        settings: arguments of the replacement's `configure` that are read from the module's layers.
-        dropout: the module's nn.Dropout, or a new one with the module's probability (0 if it has none).
-    """
+    """A module to replace, by its path in the model, with settings read from its layers, and its nn.Dropout."""
 
     where: str
     module: nn.Module
@@ -138,12 +131,7 @@ def _settings(where: str, module: nn.Module, naming: str) -> dict[str, Any]:
                 f"{where}.{NAMINGS[naming][role]}: expected a layer from {size_in} to {size_out} features for hidden "
                 f"size {hidden_size} and head size {head_dim}, got one from {size[role][0]} to {size[role][1]} features"
             )
-    return {
-        "hidden_size": hidden_size,
-        "num_heads": num_heads,
-        "context_projection": context_projection,
-        "naming": naming,
-    }
+    return dict(hidden_size=hidden_size, num_heads=num_heads, context_projection=context_projection, naming=naming)
 
 
 def _dropout_of(where: str, module: nn.Module) -> nn.Dropout:
@@ -303,13 +291,7 @@ class PlaceholderMap(Tensor):
     """A tensor (B, H, 0, 0) in place of a map that was not computed; reading it raises RuntimeError.
 
     The published models clone every map of every layer. So the Tensor methods in `_ALLOWED`, for copies, moves and
-    metadata, work as usual. Other torch functions raise an error that names the cause. A plain empty tensor would
-    instead give an empty histogram or a shape error.
-
-    Example:
-        >>> import torch
-        >>> PlaceholderMap.for_heads(torch.zeros(2, 4, 10, 16)).shape
-        torch.Size([2, 4, 0, 0])
+    metadata, work as usual. A plain empty tensor would give an empty histogram or a shape error.
     """
 
     @classmethod
@@ -390,12 +372,7 @@ class FusedContextMixing(ContextAttention):
 
         Args:
             hidden_states: (B, L, hidden_size).
-            attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
-                where a key is visible. A score mask has three dimensions that broadcast to (B, L, L), or four that
-                broadcast to (B, H, L, L). It is either boolean, with True where attention is allowed, or floating-point
-                and added to the scores. A floating mask is converted to the dtype of the queries (that of
-                hidden_states, unless autocast changes it). A value hides the key if, before or after this conversion,
-                it is at or below half the lowest finite number of its dtype (of float32 if the dtype is float64).
+            attention_mask: None, a key mask or a score mask, as of `FusedQuasiAttention.forward`.
             device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), one context per token.
             C_embed: another name of `context` in published code; pass exactly one of the three names.
@@ -403,11 +380,6 @@ class FusedContextMixing(ContextAttention):
 
         Returns:
             The output, (B, L, hidden_size); 0 for a query that sees no key.
-
-        Raises:
-            TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
-            ValueError: an argument has the wrong shape or device, or the mask has an unsupported dtype. Or a key mask
-                has integers other than 0 and 1 (checked only on the CPU, and not while compiling or under vmap).
         """
         context = one_context((context, C_embed, context_embedded), hidden_states, attention_mask, device)
         self.check_inputs(hidden_states, context, device, packed=False)

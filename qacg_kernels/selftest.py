@@ -62,10 +62,7 @@ _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 def calls(device: torch.device) -> list[str]:
     """The calls to make on a device, each as "backend|dtype|case"."""
-    if device.type == "cpu":
-        cases = _SMALL
-    else:
-        cases = _SMALL + _LARGE
+    cases = _SMALL if device.type == "cpu" else _SMALL + _LARGE
     names = [name for name in dispatch.BACKENDS if device.type == dispatch.backend_of(name).DEVICE]
     if triton.interpreted():
         names, cases = ["triton"], _INTERPRETED
@@ -83,13 +80,8 @@ def calls(device: torch.device) -> list[str]:
 def run(device: str, seconds_of_a_call: str, end: str, *asked: str) -> None:
     """Runs calls one after another and prints a line of JSON after each; the main function of the child process.
 
-    Sets QACG_SELF_CHECK to "strict", so that a wrong result is an error.
-
-    Args:
-        device: device of the tensors.
-        seconds_of_a_call: time limit of a call, in seconds; a call that takes longer ends the process.
-        end: time at which the process ends, in seconds since 1970 (`time.time`).
-        *asked: calls, each as "backend|dtype|case".
+    A wrong result is an error. A call that takes longer than `seconds_of_a_call`, or the time `end` (`time.time`), ends
+    the process. `asked` are calls, each as "backend|dtype|case".
     """
     os.environ[self_check.VARIABLE] = self_check.STRICT
     if device == "cpu" and not cpu.NEEDS_SELF_CHECK and not triton.interpreted():
@@ -120,11 +112,9 @@ def _inputs(case: Case, dtype: torch.dtype, device: str) -> Inputs:
 
 
 def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]:
-    """Runs the calls of a device in child processes for at most `minutes`, and yields their results in order.
+    """Yields the results of a device's calls, in order, which child processes run for at most `minutes`.
 
-    Yields:
-        {"call": ..., "result": ...}. The result is "right", an error, "skipped: out of memory", or a text which states
-        that the call crashed, hung or was not completed.
+    A result is "right", an error, or a text which states that the call was skipped, crashed, hung or was not completed.
     """
     left, end = calls(device), time.time() + 60 * minutes
     while left and time.time() < end:
@@ -177,11 +167,9 @@ def _check_options(parser: argparse.ArgumentParser, options: argparse.Namespace)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command with these arguments (those of `sys.argv` when None).
+    """Returns the exit status of the command: 0 if every call is right, else 1.
 
-    Returns:
-        The exit status: 0 if every call is right, else 1. Calls that were skipped for lack of memory do not count, but
-        at least one call must be right.
+    Calls that were skipped for lack of memory do not count, but at least one call must be right.
     """
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.selftest", description="Compares the kernels of this machine with the reference."

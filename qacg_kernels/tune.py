@@ -84,30 +84,20 @@ _MOST_STAGES_OF_AMD = 2  # AMD's loads go through registers, so more stages woul
 
 def candidates(key: Key, architecture: str = "sm_90") -> list[TileEntry]:
     """Tile-table entries to try for a key (kernel, bits, head size, busy), roughly from large to small tiles."""
-    if not tile_tables.is_amd(architecture):
-        return _candidates(key, key[1] == 32)
-    wide = tile_tables.has_wide_waves(architecture)
-    found = [
-        replace(
-            entry,
-            num_warps=entry.num_warps // 2 if wide else entry.num_warps,  # so that the number of lanes is the same
-            num_stages=min(entry.num_stages, _MOST_STAGES_OF_AMD),
-            registers=0,
-        )
-        for entry in _candidates(key, key[1] == 32 and not wide)
-    ]
-    return list(dict.fromkeys(found))
-
-
-def _candidates(key: Key, by_parts: bool) -> list[TileEntry]:
     kernel, bits, head_dim, busy = key
+    amd, wide = tile_tables.is_amd(architecture), tile_tables.has_wide_waves(architecture)
     tiles = _TILES[kernel]
-    if by_parts:
+    if bits == 32 and not wide:  # products by parts
         tiles = [t for t in tiles if t[3] <= _MOST_STAGES_OF_FLOAT32 and len(t) == 4]
         # Accumulators have block_n rows (t[1]) in kernels over key blocks, else block_m rows (t[0]).
         own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0
         tiles = [t for t in tiles if _ACCUMULATORS[kernel] * t[own] * head_dim <= _MOST_ELEMENTS * t[2]]
-    return [TileEntry(kernel, bits, head_dim, busy, *tile) for tile in tiles]
+    if amd:
+        # On wide waves half the warps, so that the number of lanes is the same.
+        tiles = [
+            (m, n, warps // 2 if wide else warps, min(stages, _MOST_STAGES_OF_AMD)) for m, n, warps, stages, *_ in tiles
+        ]
+    return [TileEntry(kernel, bits, head_dim, busy, *tile) for tile in dict.fromkeys(tiles)]
 
 
 def with_fastest_tiles(

@@ -87,18 +87,12 @@ def missing() -> list[str]:
 
 
 def instruction_sets() -> dict[str, str]:
-    """The instruction set of the kernels by dtype, e.g. {"float32": "avx512", "bfloat16": "avx512_bf16", ...}.
-
-    Requires the library: `missing()` must be empty.
-    """
+    """The instruction set of the kernels by dtype, e.g. {"float32": "avx512", ...}; requires the library."""
     return {name: variant for name, (variant, _) in _choices().items()}
 
 
 def reasons_of_choice() -> dict[str, str]:
-    """Returns, by dtype, why the kernels use the instruction set that `instruction_sets` names.
-
-    Requires the library: `missing()` must be empty.
-    """
+    """Why the kernels use the instruction set that `instruction_sets` names, by dtype; requires the library."""
     return {name: why for name, (_, why) in _choices().items()}
 
 

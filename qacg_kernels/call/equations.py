@@ -40,14 +40,13 @@ class Maps:
 
 @dataclass(frozen=True)
 class Position:
-    """The place of a dense problem in a larger call. Causality and dropout depend on positions in the larger call.
+    """The place of a dense problem in a larger call, on whose positions causality and dropout depend.
 
     Attributes:
-        rows: int64 positions of the problem's queries in the larger call (`Problem.at_rows`); None if the problem has
-            all queries.
-        places: int64 (batch, heads): b * H + h for a head of the problem that is head h of sequence b in the larger
-            call; requires `rows`. None if the problem has all heads of consecutive sequences.
-        first_sequence: index of the problem's first sequence, used if `places` is None.
+        rows: int64 positions of the problem's queries (`Problem.at_rows`); None if it has all queries.
+        places: int64 (batch, heads), b * H + h in the larger call (`dropout.places_of`); None for all heads of
+            consecutive sequences.
+        first_sequence: index of the first of them.
     """
 
     rows: Tensor | None = None
@@ -274,16 +273,7 @@ def bias_of_keys(
 
 
 def bias_of_packed_keys(query: Tensor, cu_seqlens: Tensor, is_causal: bool) -> Tensor:
-    """The bias -log n_i of each token i of a packed call, where n_i is the number of keys that token i sees.
-
-    Args:
-        query: (T, H, D).
-        cu_seqlens: (N + 1,), the offsets of the sequences.
-        is_causal: whether query i attends to keys j <= i of its sequence only.
-
-    Returns:
-        (T, 1), in the dtype `row_dtype(query)`.
-    """
+    """The bias -log n_i of each token i of a packed call, which sees n_i keys: (T, 1) in `row_dtype(query)`."""
     token = torch.arange(query.shape[0], device=query.device)
     offsets = cu_seqlens.long()
     after = torch.searchsorted(offsets, token, right=True).clamp(1, max(offsets.shape[0] - 1, 1))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,22 +45,13 @@ _NO_GRADIENTS = (None,) * len(_NOT_DIFFERENTIABLE)
 SAVE_NOTHING = Residuals(save_softmax_out=False, save_quasi_out=False)
 
 
-class Attended(NamedTuple):
-    """The output and the gates of a forward. In a call with a lambda tensor, the gates are None or empty."""
-
-    out: Tensor
-    query_gate: Tensor | None
-    key_gate: Tensor | None
+Attended = tuple[Tensor, Tensor | None, Tensor | None]  # output and gates, None or empty in a call with lambda
 
 
 def run_forward(backend: str, problem: Problem, residuals: Residuals, differentiable: bool) -> Attended:
     """Runs a forward in the form that eager autograd, torch.compile, torch.jit.trace or torch.func can differentiate.
 
-    Args:
-        backend: the backend's name.
-        problem: the call.
-        residuals: branch outputs to save for the backward.
-        differentiable: whether a backward may follow.
+    `differentiable` states whether a backward may follow.
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return _attended(call_forward(forward_op(backend), problem, residuals))
@@ -71,12 +61,12 @@ def run_forward(backend: str, problem: Problem, residuals: Residuals, differenti
         return _attended(ForwardOutputs(*outputs))
     if differentiable:
         present = [t for t in problem.tensors if t is not None]
-        return Attended(*EagerForward.apply(backend, problem, residuals, *present))
+        return EagerForward.apply(backend, problem, residuals, *present)
     return _attended(_forward_below_autograd(backend, problem, residuals))
 
 
 def _attended(outputs: ForwardOutputs) -> Attended:
-    return Attended(outputs.out, outputs.query_gate, outputs.key_gate)
+    return outputs.out, outputs.query_gate, outputs.key_gate
 
 
 def _forward_below_autograd(backend: str, problem: Problem, residuals: Residuals) -> ForwardOutputs:
@@ -149,11 +139,10 @@ def _differentiate_operator(backend, ctx, *grads):
 
 
 class EagerForward(torch.autograd.Function):
-    """The forward operator with its autograd formula, for eager calls.
+    """The forward operator with its autograd formula, for eager calls; returns `Attended`.
 
     A formula that is registered with the operator takes several times as long as a short call, because torch reads the
-    whole schema each time. `apply` takes the backend, the problem, the residuals and those tensors of the problem that
-    are not None. It returns the fields of `Attended` only, because every further argument or output would take time.
+    whole schema each time. `apply` takes the tensors of the problem that are not None, as each argument takes time.
     """
 
     @staticmethod
@@ -185,10 +174,9 @@ class EagerForward(torch.autograd.Function):
 
 
 class TransformableForward(torch.autograd.Function):
-    """The forward operator in the form that torch.func requires (grad, vjp, jacrev, vmap).
+    """The forward operator in the form that torch.func requires, which inspects its signature in each call.
 
-    With this form torch inspects the signature of `forward` in each call, which takes time, so other calls do not use
-    it. vmap runs the operator once per sample.
+    vmap runs the operator once per sample.
     """
 
     generate_vmap_rule = True
@@ -257,9 +245,8 @@ def define_operators(
 ) -> None:
     """Defines a backend's two operators with their fake implementations and derivatives.
 
-    Args:
-        backend: the backend's name.
-        forward, backward: the kernels if they are Python functions; None if a compiled library registers its own.
+    `forward` and `backward` are the kernels if they are Python functions, and None if a compiled library registers its
+    own.
     """
     names = (f"{backend}_attention", f"{backend}_attention_backward")
     schemas = (FORWARD_SCHEMA, BACKWARD_SCHEMA)
@@ -277,12 +264,7 @@ def define_operators(
 def define_first_calls(backend: str, kernel: Callable) -> None:
     """Defines the operators that a compiled library calls for kernel variants that have not passed their self-check.
 
-    See csrc/common/first_calls.h.
-
-    Args:
-        backend: the backend's name.
-        kernel: runs a forward or backward, with the arguments of `self_check.Kernel.first_call`. It calls its third
-            argument, `mark_checked`, if later calls of the variant need no check.
+    See csrc/common/first_calls.h. `kernel` is `self_check.Kernel.first_call`.
     """
     sides = (("", FORWARD_SCHEMA, _run_forward), ("_backward", BACKWARD_SCHEMA, _run_backward))
     for suffix, text, run in sides:
@@ -294,9 +276,8 @@ def define_first_calls(backend: str, kernel: Callable) -> None:
 def _first_call(run: Callable, kernel: Callable, results: int, *arguments):
     """Runs a forward or backward for C++; returns its results, and a text as a uint8 tensor.
 
-    The text is "passed" if later calls of the variant need no check, "" if they do, or an error message. An exception
-    must not propagate through C++, so its message is returned with as many empty tensors as there are results. In a
-    public call, `validated` stores the exception and raises it again after the call.
+    The text is "passed" if later calls of the variant need no check, "" if they do, or an error message with empty
+    results, because an exception must not propagate through C++. A public call raises the exception itself again.
     """
     passed: list[str] = []
     try:

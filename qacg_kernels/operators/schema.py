@@ -107,10 +107,8 @@ def _has_tangent(t: object) -> bool:
 class _Validated(threading.local):
     """A context manager that marks this thread's operator calls as validated, so that Python kernels skip the checks.
 
-    Attributes:
-        active: whether this thread is in the block of the context manager.
-        error: an exception that Python code raised when a compiled kernel called it. The kernel passes on its text
-            only, so the exception itself is raised again at the end of the block.
+    `error` is an exception that Python code raised when a compiled kernel called it. The kernel passes on its text
+    only, so the exception itself is raised again at the end of the block.
     """
 
     active = False
@@ -132,12 +130,10 @@ validated = _Validated()
 
 
 def forward_op(backend: str):
-    """Returns the forward operator of the backend with this name."""
     return getattr(getattr(torch.ops, NAMESPACE), f"{backend}_attention")
 
 
 def backward_op(backend: str):
-    """Returns the backward operator of the backend with this name."""
     return getattr(getattr(torch.ops, NAMESPACE), f"{backend}_attention_backward")
 
 
@@ -190,12 +186,7 @@ def of_backward(arguments: Sequence[Any]) -> tuple[Problem, Saved]:
 
 
 def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Tensor]:
-    """Returns `results` with an empty tensor in place of each None, which operators neither accept nor return.
-
-    Args:
-        results: the results of a forward except the first, `out`; in the schema's order.
-        query: the query of the call, which determines dtypes and device of the empty tensors.
-    """
+    """Returns the results of a forward after `out`, with an empty tensor in place of each None for operators."""
     if all(t is not None for t in results):
         return results
     dtypes = [query.dtype] * 2 + [row_dtype(query)] * 4
@@ -205,7 +196,7 @@ def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Te
 def empty_dense_like(t: Tensor) -> Tensor:
     """An uninitialised dense tensor of t's shape; if t is (B, H, L, D), heads and rows keep their order in memory.
 
-    So if t is a view of a (B, L, H * D) projection, the heads of the result can be merged without a copy.
+    So heads of a view of a (B, L, H * D) projection can be merged without a copy.
     """
     if t.dim() == 4 and t.stride(1) < t.stride(2):
         _, heads, rows, head_dim = t.shape
