@@ -2,27 +2,21 @@
 // checks, allocation, conversion of tensors to a Problem, and threads.
 
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <string>
 #if defined(QACG_STD_THREADS)
 #include <thread>
 #endif
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "../common/checks.h"
-#include "../common/dropout.h"
 #include "../common/first_calls.h"
+#include "../common/operators.h"
 #include "capability.h"
-#include "errors.h"
 #include "huge_pages.h"
 #include "problem.h"
 #include "tensors.h"
@@ -67,9 +61,8 @@ Rows rows(const Tensor& t) {
   return {data<float>(t), strides[0], strides[1], strides[2]};
 }
 
-// Like rows(), but with stride 0 in dimensions of size 1, which broadcast.
 Rows broadcast_rows(const Tensor& t) {
-  const auto stride = [&](int64_t d) { return t.size(d) == 1 ? 0 : t.stride(d); };
+  const auto stride = [&](int64_t d) { return t.size(d) == 1 ? 0 : t.stride(d); };  // 0 where it broadcasts
   if (t.dim() == 2) return {data<float>(t), 0, stride(1), stride(0)};
   return {data<float>(t), stride(0), stride(1), stride(2)};
 }
@@ -86,26 +79,7 @@ struct Call {
   const Tensor& keep(Tensor t) { return kept.emplace_back(std::move(t)); }
 };
 
-// Arguments in schema order; see qacg_kernels/operators/schema.py.
-struct Arguments {
-  const Tensor &query, &key, &value, &context_query, &context_key;
-  const OptionalTensor &gate_lambda, &gate_query, &gate_context_query, &gate_key, &gate_context_key, &gate_query_bias,
-      &gate_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed, &quasi_bias;
-  bool is_causal;
-  double dropout_p, scale, quasi_scale, beta, gamma;
-  GateForm gate_form;
-};
-
-void check_devices(const Arguments& a) {
-  bool on_cpu = true;
-  for (const Tensor* t : {&a.query, &a.key, &a.value, &a.context_query, &a.context_key}) on_cpu &= t->is_cpu();
-  for (const OptionalTensor* t :
-       {&a.gate_lambda, &a.gate_query, &a.gate_context_query, &a.gate_key, &a.gate_context_key, &a.gate_query_bias,
-        &a.gate_key_bias, &a.attn_mask, &a.key_lengths, &a.cu_seqlens, &a.dropout_seed, &a.quasi_bias}) {
-    on_cpu &= !*t || (*t)->is_cpu();
-  }
-  require(on_cpu, "backend 'cpu': expected every tensor on the CPU, got one on another device");
-}
+bool is_here(const Tensor& t) { return t.is_cpu(); }
 
 void describe_gate(Call& call, const Arguments& a) {
   Problem& p = call.problem;
@@ -113,34 +87,15 @@ void describe_gate(Call& call, const Arguments& a) {
     p.lambda = rows(call.keep(as_float32(*a.gate_lambda)));
     return;
   }
-  const OptionalTensor* given[] = {&a.gate_query, &a.gate_context_query, &a.gate_key, &a.gate_context_key};
-  const OptionalTensor* biases[] = {&a.gate_query_bias, &a.gate_key_bias};
   const int64_t vector = p.heads * p.head_dim;
   call.gate.resize(4 * vector + 2 * p.heads);
   float* to = call.gate.data();
   p.gate_vectors = to;
-  for (const OptionalTensor* v : given) {
-    per_head(**v, p.heads, p.head_dim, to);
-    to += vector;
-  }
+  for (int v = 0; v < 4; ++v, to += vector) per_head(*a.vector(v), p.heads, p.head_dim, to);
   p.gate_biases = to;
-  for (const OptionalTensor* bias : biases) {
-    if (*bias) per_head(**bias, p.heads, /*dims=*/0, to);
-    to += p.heads;
+  for (int side = 0; side < 2; ++side, to += p.heads) {
+    if (a.bias(side)) per_head(*a.bias(side), p.heads, /*dims=*/0, to);
   }
-  p.column_gate = a.gate_form == GateForm::kColumn;
-  p.beta = static_cast<float>(a.beta);
-  p.gamma = static_cast<float>(a.gamma);
-}
-
-void describe_mask(Call& call, const Arguments& a) {
-  Problem& p = call.problem;
-  p.mask_kind = Mask::kNone;
-  if (!a.attn_mask) return;
-  const Tensor& mask = *a.attn_mask;
-  p.mask_kind = mask.scalar_type() == ScalarType::Bool ? Mask::kBoolean : Mask::kAdditive;
-  p.mask = mask.data_ptr();
-  for (int d = 0; d < 4; ++d) p.mask_strides[d] = mask.size(d) == 1 ? 0 : mask.stride(d);
 }
 
 void describe_lengths(Call& call, const Arguments& a) {
@@ -174,12 +129,9 @@ Call describe(const Arguments& a) {
   call.kept.reserve(16);
   Problem& p = call.problem;
   p.element = element_of(a.query);
-  check_devices(a);
-  const std::string wrong = wrong_arguments(a);
-  require(wrong.empty(), wrong);
-  p.heads = a.query.size(1);
-  p.head_dim = a.query.size(a.query.dim() - 1);
-  require(p.head_dim >= 1 && p.head_dim <= 256, "query: expected a head size of 1 to 256, got ", p.head_dim);
+  require(is_here(a.query), "query: expected a tensor on the CPU for backend 'cpu', got one on another device");
+  check_devices(is_here, a);
+  describe_options(p, a);
   const Choice choice = choose(p.element);
   require(choice.kernels, choice.why);
   call.kernels = choice.kernels;
@@ -190,25 +142,10 @@ Call describe(const Arguments& a) {
   p.context_key = wide(call.keep(readable(a.context_key)));
   describe_lengths(call, a);
   describe_gate(call, a);
-  describe_mask(call, a);
-  p.is_causal = a.is_causal;
-  p.scale = static_cast<float>(a.scale);
-  p.quasi_scale = static_cast<float>(a.quasi_scale);
   if (a.quasi_bias) p.quasi_bias = broadcast_rows(*a.quasi_bias);
-  // p is rounded to a multiple of 2^-16, as in dropout.py.
-  p.drop_threshold = drop_threshold(a.dropout_p);
   p.has_dropout = p.drop_threshold > 0;
-  p.keep_scale = keep_scale(p.drop_threshold);
   if (p.has_dropout) p.seed = static_cast<uint64_t>(*data<int64_t>(*a.dropout_seed));
   return call;
-}
-
-int64_t blocks_of(const Call& call, int64_t sequence, bool keys) {
-  const Problem& p = call.problem;
-  int64_t length = keys ? p.key_length : p.query_length;
-  if (p.cu_seqlens) length = p.cu_seqlens[sequence + 1] - p.cu_seqlens[sequence];
-  const int64_t block = keys ? call.kernels->key_block : call.kernels->row_block;
-  return (length + block - 1) / block;
 }
 
 // The units of a call: its blocks, divided so that there are several units for each thread where possible, or one unit
@@ -248,8 +185,12 @@ class UnitList {
 
  private:
   Unit whole_unit(int64_t sequence, int64_t head) const {
+    const Problem& p = call_.problem;
+    int64_t length = keys_ ? p.key_length : p.query_length;
+    if (p.cu_seqlens) length = p.cu_seqlens[sequence + 1] - p.cu_seqlens[sequence];
+    const int64_t block = keys_ ? call_.kernels->key_block : call_.kernels->row_block;
     // A sequence without queries still has gradients of keys, which must be cleared.
-    return {sequence, head, 0, std::max<int64_t>(blocks_of(call_, sequence, keys_), 1)};
+    return {sequence, head, 0, std::max<int64_t>((length + block - 1) / block, 1)};
   }
 
   const Call& call_;
@@ -326,42 +267,22 @@ bool rows_are_whole_lines(const Tensor& t) {
   return whole && t.size(last) * size % kCacheLine == 0;
 }
 
-Tensor no_rows(const Tensor& like, ScalarType type) { return empty(like, {0}, type); }
+int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(t.element_size()); }
 
-// An uninitialised float32 tensor with the shape of t without D: (B, H, L), or (T, H) if packed.
-Tensor empty_rows(const Tensor& t) {
-  Sizes sizes = sizes_of(t);
-  sizes.pop_back();
-  return empty(t, sizes, ScalarType::Float);
-}
+// An uninitialised float32 tensor with the shape of t without D.
+Tensor empty_rows(const Tensor& t) { return empty(t, row_sizes(t), ScalarType::Float); }
 
-using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-
-ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query,
-                        const Tensor& context_key, const OptionalTensor& gate_lambda, const OptionalTensor& gate_query,
-                        const OptionalTensor& gate_context_query, const OptionalTensor& gate_key,
-                        const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
-                        const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask,
-                        const OptionalTensor& key_lengths, const OptionalTensor& cu_seqlens,
-                        const OptionalTensor& dropout_seed, const OptionalTensor& quasi_bias, int64_t /*max_seqlen*/,
-                        bool is_causal, double dropout_p, double scale, double quasi_scale, double beta, double gamma,
-                        int64_t gate_form, bool save_softmax_out, bool save_quasi_out) {
-  // clang-format off: not one name a line
-  Call call = describe({query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
-                        gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens,
-                        dropout_seed, quasi_bias, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
-                        static_cast<GateForm>(gate_form)});
-  // clang-format on
+ForwardResult attention(QACG_TENSORS, QACG_OPTIONS, bool save_softmax_out, bool save_quasi_out) {
+  require(!save_quasi_out, "save_quasi_out: expected False for backend 'cpu', got True");
+  Call call = describe(QACG_ARGUMENTS);
   Problem& p = call.problem;
   const ScalarType type = query.scalar_type();
   Tensor out = empty_dense_like(query);
   Tensor softmax_out = save_softmax_out ? empty_dense_like(query) : no_rows(query, type);
-  Tensor quasi_out = save_quasi_out ? empty_dense_like(query) : no_rows(query, type);
   Tensor row_max = empty_rows(query), row_sum = empty_rows(query);
   Tensor query_gate = no_rows(query, ScalarType::Float), key_gate = no_rows(query, ScalarType::Float);
   p.out = wide(out);
   if (save_softmax_out) p.softmax_out = wide(softmax_out);
-  if (save_quasi_out) p.quasi_out = wide(quasi_out);
   p.row_max = rows(row_max);
   p.row_sum = rows(row_sum);
   if (!gate_lambda) {
@@ -373,11 +294,11 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   const UnitList units(call, /*keys=*/false, /*whole=*/false);
   const int64_t bytes = call.kernels->forward_scratch(p, call.longest_query, call.longest_key);
   HugePages pages;
-  for (const Tensor* t : {&out, &softmax_out, &quasi_out}) pages.add(t->data_ptr(), bytes_of(*t));
+  for (const Tensor* t : {&out, &softmax_out}) pages.add(t->data_ptr(), bytes_of(*t));
   over_units(query, units, bytes, pages, [&](Units some, void* scratch) {
     call.kernels->forward(p, some, {scratch, call.longest_query, call.longest_key});
   });
-  return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
+  return {out, softmax_out, no_rows(query, type), row_max, row_sum, query_gate, key_gate};
 }
 
 // Sums partial gradients of a parameter over the sequences, and over the heads if they share it. Returns the sum in the
@@ -450,35 +371,23 @@ void run_backward(const Call& call, const Gradients& g, const Tensor& query, con
               [&](int64_t index, int64_t, void*) { call.kernels->gate_sums(p, g, index / p.heads, index % p.heads); });
 }
 
-using BackwardResult =
-    std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-
-BackwardResult attention_backward(
-    const Tensor& grad_out, const OptionalTensor& grad_query_gate, const OptionalTensor& grad_key_gate,
-    const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query, const Tensor& context_key,
-    const OptionalTensor& gate_lambda, const OptionalTensor& gate_query, const OptionalTensor& gate_context_query,
-    const OptionalTensor& gate_key, const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
-    const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask, const OptionalTensor& key_lengths,
-    const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const OptionalTensor& quasi_bias,
-    const Tensor& softmax_out, const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum,
-    const Tensor& query_gate, const Tensor& key_gate, int64_t /*max_seqlen*/, bool is_causal, double dropout_p,
-    double scale, double quasi_scale, double beta, double gamma, int64_t gate_form) {
-  // clang-format off: not one name a line
-  const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
-                            gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
-                            cu_seqlens, dropout_seed, quasi_bias, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
-                            static_cast<GateForm>(gate_form)};
-  // clang-format on
+BackwardResult attention_backward(const Tensor& grad_out, const OptionalTensor& grad_query_gate,
+                                  const OptionalTensor& grad_key_gate, QACG_TENSORS, const Tensor& softmax_out,
+                                  const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum,
+                                  const Tensor& query_gate, const Tensor& key_gate, QACG_OPTIONS) {
+  const Arguments arguments QACG_ARGUMENTS;
   Call call = describe(arguments);
   const std::string wrong = wrong_gradients(arguments, grad_out, grad_query_gate, grad_key_gate, softmax_out, row_max,
                                             row_sum, query_gate, key_gate);
   require(wrong.empty(), wrong);
-  for (const Tensor* t : {&grad_out, &softmax_out, &row_max, &row_sum, &query_gate, &key_gate}) {
-    require(t->is_cpu(), "backend 'cpu': expected every tensor on the CPU, got one on another device");
-  }
-  for (const OptionalTensor* t : {&grad_query_gate, &grad_key_gate}) {
-    require(!*t || (*t)->is_cpu(), "backend 'cpu': expected every tensor on the CPU, got one on another device");
-  }
+  check_devices(is_here, {{grad_out, "grad_out"},
+                          {grad_query_gate, "grad_query_gate"},
+                          {grad_key_gate, "grad_key_gate"},
+                          {softmax_out, "softmax_out"},
+                          {row_max, "row_max"},
+                          {row_sum, "row_sum"},
+                          {query_gate, "query_gate"},
+                          {key_gate, "key_gate"}});
   Problem& p = call.problem;
   const bool has_vectors = !gate_lambda;
   p.row_max = rows(row_max);

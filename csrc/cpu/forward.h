@@ -1,9 +1,9 @@
 // The forward of one sequence and head: O = Z o (P + lambda G) V, equations 1 to 8.
 //
-// Keys are processed in spans. The softmax of a row that fits one span is exact at once; if no branch output is
-// requested, P and lambda G are added before a single product with V (three products in all). Longer rows keep a
+// Keys are processed in spans. The softmax of a row that fits one span is exact at once; if O1 is not
+// saved, P and lambda G are added before a single product with V (three products in all). Longer rows keep a
 // running maximum and two accumulators, of which P's is rescaled (four products). To save the fourth product, a span
-// has up to Engine::kWholeRowKeys keys if no branch output is requested, else kSpan.
+// has up to Engine::kWholeRowKeys keys if O1 is not saved, else kSpan.
 #pragma once
 
 #include "masking.h"
@@ -44,8 +44,7 @@ class Forward {
         takes_largest_(Engine::kTakesLargest && p.mask_kind == qacg::Mask::kNone && p.scale > 0) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
-    const bool branches = p.softmax_out.data || p.quasi_out.data;
-    span_ = !branches && keys <= Engine::kWholeRowKeys ? keys : smaller(keys, kSpan);
+    span_ = !p.softmax_out.data && keys <= Engine::kWholeRowKeys ? keys : smaller(keys, kSpan);
     resident_ = 3 * Engine::panels_size(keys, dim_) * static_cast<int64_t>(sizeof(Packed)) <= kResidentBytes;
     tile_rows_ = resident_ ? smaller(Engine::kRowBlock, kTileRows) : Engine::kRowBlock;
     const int64_t rows = round_up(smaller(tile_rows_, longest_query), Engine::kRowStep);
@@ -57,16 +56,13 @@ class Forward {
     context_query_ = arena.take<Packed>(Engine::pack_left_size(rows, dim_));
     softmax_ = arena.take<float>(rows * stride_);
     quasi_ = arena.take<float>(rows * kChunkStride);
-    const bool whole = !branches && keys <= span_;
-    gated_ = arena.take<float>(p.column_gate && !whole ? rows * kChunkStride : 0);
-    for (auto left : {&left_, &softmax_left_, &gated_left_}) {
-      *left = arena.take<Packed>(left == &left_ || !whole ? Engine::left_size(rows, kChunk) : 0);
-    }
+    const bool whole = !p.softmax_out.data && keys <= span_;
+    left_ = arena.take<Packed>(Engine::left_size(rows, kChunk));
+    softmax_left_ = arena.take<Packed>(whole ? 0 : Engine::left_size(rows, kChunk));
     // Products write a multiple of kRowStep rows.
     const int64_t sums = round_up(rows, Engine::kRowStep) * dim_;
     softmax_sum_ = arena.take<float>(sums);
     quasi_sum_ = arena.take<float>(sums);
-    gated_sum_ = arena.take<float>(sums);
     keep_ = arena.take<int32_t>(kChunk);
     key_gate_ = arena.take<float>(round_up(keys, kLanes));
     largest_ = arena.take<Vec>(takes_largest_ ? rows : 0);
@@ -88,7 +84,7 @@ class Forward {
       const int64_t all = p_.cu_seqlens ? s.keys : p_.key_length;
       for (int64_t j = 0; j < all; ++j) at(p_.key_gate, s, j) = gate_of_row<Scalar>(p_, s, j, 1);
     }
-    const bool one_key = ReadsInPlace<Engine> && is_plain_ && s.keys == 1 && !p_.softmax_out.data && !p_.quasi_out.data;
+    const bool one_key = ReadsInPlace<Engine> && is_plain_ && s.keys == 1 && !p_.softmax_out.data;
     const int64_t last = smaller(unit.last * Engine::kRowBlock, s.queries);
     for (int64_t row = unit.first * Engine::kRowBlock; row < last; row += tile_rows_) {
       const int64_t rows = smaller(tile_rows_, last - row);
@@ -164,7 +160,7 @@ class Forward {
     const auto context_query = Engine::pack_left(row_of<const Scalar>(p_.context_query, s, first), p_.context_query.row,
                                                  rows, p_.head_dim, context_query_);
     const int64_t keys = seen_keys(p_, s, first + rows - 1);  // the last row sees the most
-    const bool one_sum = keys <= span_ && !p_.softmax_out.data && !p_.quasi_out.data;
+    const bool one_sum = keys <= span_ && !p_.softmax_out.data;
     for (int64_t r = 0; r < rows; ++r) {
       max_[r] = -kInfinity;
       sum_[r] = divisor_[r] = 0;
@@ -370,12 +366,11 @@ class Forward {
                     [&](int64_t, IntVec) QACG_INLINE_LAMBDA { return weights; });
   }
 
-  // Replaces a chunk of context scores by their sigmoids and clears dropped entries. With one_sum, entries become
-  // e + lambda alpha d sigmoid, with the exponentials e of the softmax and the row's divisor d.
+  // Replaces a chunk of context scores by their sigmoids, weighted by a column gate, and clears dropped entries. With
+  // one_sum, entries become e + lambda alpha d sigmoid, with the exponentials e of the softmax and the row's divisor d.
   void quasi_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
     float* row = quasi_ + r * kChunkStride;
     float* exponentials = softmax_ + r * stride_ + (chunk - key);
-    float* gated = gated_ + r * kChunkStride;
     const int64_t seen = visible_in_span(s, i, chunk, count), cols = round_up(count, Engine::kKeyStep);
     const float factor = scale_row<Scalar>(p_, s, i, chunk, seen, row);
     const bool is_masked = p_.mask_kind != qacg::Mask::kNone;
@@ -395,20 +390,16 @@ class Forward {
             if (join) {
               g = load(exponentials + j) +
                   (column ? (row_gate - p_.gamma * load(key_gate_ + chunk + j)) * weight : row_weight) * g;
+            } else if (column) {
+              g = keep_where(lanes, (row_gate - p_.gamma * load(key_gate_ + chunk + j)) * g);
             }
-            g = kept(j, g);
-            if (column && !join) store(gated + j, (row_gate - p_.gamma * load(key_gate_ + chunk + j)) * g);
-            return g;
+            return kept(j, g);
           };
           Engine::put_row(row, left_, r, seen, cols, sigmoid);
-          if (join) return;
-          const auto again = [&](float* from, Packed* to, bool drop_now) QACG_INLINE_LAMBDA {
-            Engine::put_row(from, to, r, seen, cols, [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
-              return keep_where(lanes, drop_now ? kept(j, load(from + j)) : load(from + j));
-            });
-          };
-          if (Engine::kPacksTiles || drop) again(exponentials, softmax_left_, true);
-          if (column) again(gated, gated_left_, false);
+          if (join || !(Engine::kPacksTiles || drop)) return;
+          Engine::put_row(exponentials, softmax_left_, r, seen, cols, [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
+            return keep_where(lanes, kept(j, load(exponentials + j)));
+          });
         },
         one_sum, is_masked, p_.has_dropout, p_.column_gate);
   }
@@ -421,15 +412,12 @@ class Forward {
     const Left quasi = Engine::put_rows(quasi_, kChunkStride, left_, rows, cols);
     if (one_sum) return add(quasi, softmax_sum_);
     add(Engine::put_rows(softmax_ + (chunk - key), stride_, softmax_left_, rows, cols), softmax_sum_);
-    if (!p_.column_gate || p_.quasi_out.data) add(quasi, quasi_sum_);
-    if (!p_.column_gate) return;
-    add(Engine::put_rows(gated_, kChunkStride, gated_left_, rows, cols), gated_sum_);
+    add(quasi, quasi_sum_);
   }
 
   void clear(int64_t rows) {
     memset(softmax_sum_, 0, rows * dim_ * sizeof(float));
     memset(quasi_sum_, 0, rows * dim_ * sizeof(float));
-    memset(gated_sum_, 0, rows * dim_ * sizeof(float));
   }
 
   void write(const Sequence& s, int64_t first, int64_t rows, bool one_sum) {
@@ -453,15 +441,13 @@ class Forward {
         continue;
       }
       const float alpha = p_.quasi_scale * keep_scale;
-      const float* quasi_out = quasi_sum_ + r * dim_;
       if (p_.softmax_out.data) {
         write_row(softmax_out, normalise, p_.head_dim, row_of<Scalar>(p_.softmax_out, s, i));
       }
-      if (p_.quasi_out.data) write_row(quasi_out, alpha, p_.head_dim, row_of<Scalar>(p_.quasi_out, s, i));
-      const float* gated = p_.column_gate ? gated_sum_ + r * dim_ : quasi_out;
+      const float* quasi_out = quasi_sum_ + r * dim_;
       const float weight = p_.column_gate ? alpha : alpha * lambda_[r];
       for (int64_t d = 0; d < dim_; d += kLanes) {
-        store(softmax_out + d, normalise * load(softmax_out + d) + weight * load(gated + d));
+        store(softmax_out + d, normalise * load(softmax_out + d) + weight * load(quasi_out + d));
       }
       write_row(softmax_out, 1.0f, p_.head_dim, out);
     }
@@ -475,8 +461,8 @@ class Forward {
   int64_t span_, tile_rows_, stride_, used_;
   bool resident_;
   Right<Engine> keys_{}, context_keys_{}, summed_values_{};  // packed, or the caller's rows
-  Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_, *gated_left_;
-  float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_;
+  Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_;
+  float *softmax_, *quasi_, *softmax_sum_, *quasi_sum_, *key_gate_;
   float *max_, *sum_, *divisor_, *lambda_, *bias_;  // of each row
   int32_t* keep_;
   const bool is_plain_;

@@ -51,7 +51,7 @@ struct Problem {
   // the mask is additive. A single logarithm of the sum would round P in proportion to the size of the scores.
   Rows row_max, row_sum;
   Rows query_gate, key_gate;
-  Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
+  Tensor4 out, softmax_out;  // softmax_out may be null
 };
 
 struct Gradients {

@@ -1,71 +1,14 @@
-// Tensors, copies and threads of torch through its stable ABI.
+// Copies of small tensors, and the number of torch's threads.
 #pragma once
-
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "../common/half_types.h"
-#include "errors.h"
+#include "../common/operators.h"
 
 namespace qacg {
-
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-using Sizes = std::vector<int64_t>;
-
-template <typename T>
-T* data(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
-
-inline Sizes sizes_of(const Tensor& t) {
-  const auto sizes = t.sizes();
-  return Sizes(sizes.begin(), sizes.end());
-}
-
-inline int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(t.element_size()); }
-
-// An uninitialised tensor on the device of `like`. Uses the C function, because torch::stable::new_empty looks the
-// operator up by name each time.
-inline Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
-  int32_t number = torch::stable::detail::to<int32_t>(torch::stable::detail::from(type));
-  AtenTensorHandle made = nullptr;
-  const AOTITorchError failed = aoti_torch_aten_new_empty(like.get(), sizes.data(), sizes.size(), &number,
-                                                          /*layout=*/nullptr, /*device=*/nullptr, /*device_index=*/0,
-                                                          /*pin_memory=*/nullptr, &made);
-  if (failed) {
-    std::string text;
-    for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
-    refuse("backend 'cpu': expected memory for a ", torch::headeronly::toString(type), " tensor of shape (", text,
-           "), got none from torch, which printed the reason. If memory is short, use a smaller batch");
-  }
-  return Tensor(made);
-}
-
-// An uninitialised tensor with t's memory order, as empty_dense_like in qacg_kernels/operators/schema.py.
-inline Tensor empty_dense_like(const Tensor& t) {
-  const Sizes s = sizes_of(t);
-  if (s.size() != 4 || t.stride(1) >= t.stride(2)) return empty(t, s, t.scalar_type());
-  const Tensor heads_inside = empty(t, {s[0], s[2], s[1], s[3]}, t.scalar_type());
-  const Sizes strides{s[2] * s[1] * s[3], s[3], s[1] * s[3], 1};
-  AtenTensorHandle view = nullptr;
-  TORCH_ERROR_CODE_CHECK(
-      aoti_torch__reinterpret_tensor(heads_inside.get(), 4, s.data(), strides.data(), /*storage_offset=*/0, &view));
-  return Tensor(view);
-}
-
-inline Tensor dense_copy(const Tensor& t, ScalarType type) {
-  Tensor copy = empty(t, sizes_of(t), type);
-  TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(copy.get(), t.get(), /*non_blocking=*/false));
-  return copy;
-}
 
 template <typename Element>
 void per_head_of(const Tensor& t, int64_t heads, int64_t dims, float* to) {

@@ -1,21 +1,17 @@
-// The operators of the backend cuda through torch's stable ABI (torch 2.9): validation, allocation and
-// launches. The operators' schema and the meaning of the arguments are in qacg_kernels/operators/schema.py.
+// The operators of the backend cuda through torch's stable ABI (torch 2.9): checks, allocation and launches. The
+// operators' schema and the meaning of the arguments are in qacg_kernels/operators/schema.py.
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
-#include <optional>
-#include <tuple>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "../common/checks.h"
-#include "../common/dropout.h"
 #include "../common/first_calls.h"
+#include "../common/operators.h"
 #include "kernels.h"
 
 #if defined(QACG_EMULATED)
@@ -51,38 +47,8 @@ class CurrentStream {
 namespace qacg::cuda {
 namespace {
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-using Sizes = std::vector<int64_t>;
-
-void check_launch(const char* error) { STD_TORCH_CHECK(error == nullptr, "backend 'cuda': ", error); }
-
-Sizes sizes_of(const Tensor& t) { return Sizes(t.sizes().begin(), t.sizes().end()); }
-
-Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
-  return torch::stable::new_empty(like, sizes, type);
-}
-
-// An uninitialised tensor with t's memory order, as empty_dense_like in qacg_kernels/operators/schema.py.
-Tensor empty_dense_like(const Tensor& t) {
-  if (t.dim() == 4 && t.stride(1) < t.stride(2)) {
-    return torch::stable::transpose(empty(t, {t.size(0), t.size(2), t.size(1), t.size(3)}, t.scalar_type()), 1, 2);
-  }
-  return empty(t, sizes_of(t), t.scalar_type());
-}
-
-Tensor dense_copy(const Tensor& t) {
-  Tensor copy = empty(t, sizes_of(t), t.scalar_type());
-  torch::stable::copy_(copy, t);
-  return copy;
-}
-
-// The shape of t without D: (B, H, L), or (T, H) if packed.
-Sizes row_sizes(const Tensor& t) {
-  Sizes sizes = sizes_of(t);
-  sizes.pop_back();
-  return sizes;
+void check_launch(const char* error) {
+  if (error) refuse("backend 'cuda': ", error);
 }
 
 Tensor4 wide(const Tensor& t) {
@@ -107,23 +73,6 @@ PerHead per_head(const Tensor& t, int64_t own_dims) {
   return {t.data_ptr(), t.dim() > own_dims ? t.stride(0) : 0, own_dims ? t.stride(t.dim() - 1) : 0};
 }
 
-// Arguments in schema order.
-struct Arguments {
-  const Tensor &query, &key, &value, &context_query, &context_key;
-  const OptionalTensor &gate_lambda, &gate_query, &gate_context_query, &gate_key, &gate_context_key, &gate_query_bias,
-      &gate_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed, &quasi_bias;
-  int64_t max_seqlen;
-  bool is_causal;
-  double dropout_p, scale, quasi_scale, beta, gamma;
-  GateForm gate_form;
-
-  const OptionalTensor* vectors(int index) const {
-    const OptionalTensor* all[] = {&gate_query, &gate_context_query, &gate_key, &gate_context_key};
-    return all[index];
-  }
-  const OptionalTensor* biases(int index) const { return index ? &gate_key_bias : &gate_query_bias; }
-};
-
 // A problem and the tensors that its pointers point into.
 struct Call {
   Problem problem{};
@@ -141,51 +90,25 @@ Element element_of(const Tensor& query) {
     case ScalarType::BFloat16:
       return Element::kBfloat16;
     default:
-      STD_TORCH_CHECK(false, "query: expected dtype float32, float16 or bfloat16 for backend 'cuda', got another");
+      refuse("query: expected dtype float32, float16 or bfloat16 for backend 'cuda', got another");
   }
 }
 
-void check_device(const Tensor& t, const Tensor& query, const char* name) {
-  STD_TORCH_CHECK(is_on_own_device(t) && t.get_device_index() == query.get_device_index(), name,
-                  ": expected a tensor on query's device, got one on another device");
+// Whether a tensor is on the device of `query`.
+auto on_device_of(const Tensor& query) {
+  return [&query](const Tensor& t) { return is_on_own_device(t) && t.get_device_index() == query.get_device_index(); };
 }
 
 // Must run before any code that assumes query's device, such as the guard of the stream.
-void check_devices(const Arguments& a) {
-  STD_TORCH_CHECK(is_on_own_device(a.query),
-                  "query: expected a tensor on a CUDA device for backend 'cuda', got one on another device");
-  check_device(a.key, a.query, "key");
-  check_device(a.value, a.query, "value");
-  check_device(a.context_query, a.query, "context_query");
-  check_device(a.context_key, a.query, "context_key");
-  const std::pair<const OptionalTensor&, const char*> others[] = {{a.gate_lambda, "gate_lambda"},
-                                                                  {a.gate_query, "gate_query"},
-                                                                  {a.gate_context_query, "gate_context_query"},
-                                                                  {a.gate_key, "gate_key"},
-                                                                  {a.gate_context_key, "gate_context_key"},
-                                                                  {a.gate_query_bias, "gate_query_bias"},
-                                                                  {a.gate_key_bias, "gate_key_bias"},
-                                                                  {a.attn_mask, "attn_mask"},
-                                                                  {a.key_lengths, "key_lengths"},
-                                                                  {a.cu_seqlens, "cu_seqlens"},
-                                                                  {a.dropout_seed, "dropout_seed"},
-                                                                  {a.quasi_bias, "quasi_bias"}};
-  for (const auto& [t, name] : others) {
-    if (t) check_device(*t, a.query, name);
-  }
-}
-
-// Limits of the kernels beyond those of `wrong_arguments`.
-void check_limits(const Arguments& a) {
-  const int64_t row = a.cu_seqlens ? 0 : 2, head_dim = a.query.size(a.query.dim() - 1);
-  STD_TORCH_CHECK(head_dim >= 1 && head_dim <= 256, "query: expected a head size of 1 to 256, got ", head_dim);
-  for (const int64_t length : {a.query.size(row), a.key.size(row)}) {
-    STD_TORCH_CHECK(length < int64_t{1} << 30, "query, key: expected fewer than 2^30 rows, got ", length);
-  }
+void check_cuda(const Arguments& a) {
+  require(is_on_own_device(a.query),
+          "query: expected a tensor on a CUDA device for backend 'cuda', got one on another device");
+  check_devices(on_device_of(a.query), a);
 }
 
 Integers integers(Call& call, const Tensor& t) {
-  return {call.keep(t.is_contiguous() ? t : dense_copy(t)).data_ptr(), t.scalar_type() == ScalarType::Long};
+  return {call.keep(t.is_contiguous() ? t : dense_copy(t, t.scalar_type())).data_ptr(),
+          t.scalar_type() == ScalarType::Long};
 }
 
 void describe_lengths(Call& call, const Arguments& a) {
@@ -210,26 +133,10 @@ void describe_gate(Call& call, const Arguments& a) {
     p.lambda = rows(*a.gate_lambda);
     return;
   }
-  for (int v = 0; v < 4; ++v) {
-    p.gate_vectors[v] = per_head(**a.vectors(v), 1);
-  }
+  for (int v = 0; v < 4; ++v) p.gate_vectors[v] = per_head(*a.vector(v), 1);
   for (int side = 0; side < 2; ++side) {
-    if (!*a.biases(side)) continue;
-    p.gate_biases[side] = per_head(**a.biases(side), 0);
+    if (a.bias(side)) p.gate_biases[side] = per_head(*a.bias(side), 0);
   }
-  p.column_gate = a.gate_form == GateForm::kColumn;
-  p.beta = static_cast<float>(a.beta);
-  p.gamma = static_cast<float>(a.gamma);
-}
-
-void describe_mask(Call& call, const Arguments& a) {
-  Problem& p = call.problem;
-  if (!a.attn_mask) return;
-  const Tensor& mask = *a.attn_mask;
-  p.mask_kind = mask.scalar_type() == ScalarType::Bool ? Mask::kBoolean : Mask::kAdditive;
-  p.mask = mask.data_ptr();
-  for (int d = 0; d < 4; ++d) p.mask_strides[d] = mask.size(d) == 1 ? 0 : mask.stride(d);
-  p.is_key_mask = p.mask_strides[2] == 0;
 }
 
 void describe_quasi_bias(Call& call, const Arguments& a) {
@@ -244,11 +151,12 @@ Call describe(const Arguments& a) {
   call.kept.reserve(8);
   Problem& p = call.problem;
   p.element = element_of(a.query);
-  const std::string wrong = wrong_arguments(a);
-  STD_TORCH_CHECK(wrong.empty(), wrong);
-  check_limits(a);
-  p.heads = a.query.size(1);
-  p.head_dim = static_cast<int32_t>(a.query.size(a.query.dim() - 1));
+  describe_options(p, a);
+  p.is_key_mask = p.mask && p.mask_strides[2] == 0;
+  for (const Tensor* t : {&a.query, &a.key}) {
+    const int64_t length = t->size(a.cu_seqlens ? 0 : 2);
+    require(length < int64_t{1} << 30, "query, key: expected fewer than 2^30 rows, got ", length);
+  }
   p.query = wide(a.query);
   p.key = wide(a.key);
   p.value = wide(a.value);
@@ -256,14 +164,7 @@ Call describe(const Arguments& a) {
   p.context_key = wide(a.context_key);
   describe_lengths(call, a);
   describe_gate(call, a);
-  describe_mask(call, a);
   describe_quasi_bias(call, a);
-  p.is_causal = a.is_causal;
-  p.scale = static_cast<float>(a.scale);
-  p.quasi_scale = static_cast<float>(a.quasi_scale);
-  // dropout_p is rounded to a multiple of 2^-16, as in dropout.py.
-  p.drop_threshold = qacg::drop_threshold(a.dropout_p);
-  p.keep_scale = qacg::keep_scale(p.drop_threshold);
   if (p.drop_threshold > 0) p.seed = static_cast<const int64_t*>(a.dropout_seed->data_ptr());
   return call;
 }
@@ -305,39 +206,23 @@ void run_backward(const Problem& p, const Gradients& g, bool tensor_cores, void*
   if (!launched) check_launch(run_plain_backward(p, g, stream));
 }
 
-using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-
-ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query,
-                        const Tensor& context_key, const OptionalTensor& gate_lambda, const OptionalTensor& gate_query,
-                        const OptionalTensor& gate_context_query, const OptionalTensor& gate_key,
-                        const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
-                        const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask,
-                        const OptionalTensor& key_lengths, const OptionalTensor& cu_seqlens,
-                        const OptionalTensor& dropout_seed, const OptionalTensor& quasi_bias, int64_t max_seqlen,
-                        bool is_causal, double dropout_p, double scale, double quasi_scale, double beta, double gamma,
-                        int64_t gate_form, bool save_softmax_out, bool save_quasi_out) {
-  // clang-format off: not one name a line
-  const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
-                            gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
-                            cu_seqlens, dropout_seed, quasi_bias, max_seqlen, is_causal, dropout_p, scale, quasi_scale,
-                            beta, gamma, static_cast<GateForm>(gate_form)};
-  // clang-format on
-  check_devices(arguments);
+ForwardResult attention(QACG_TENSORS, QACG_OPTIONS, bool save_softmax_out, bool save_quasi_out) {
+  require(!save_quasi_out, "save_quasi_out: expected False for backend 'cuda', got True");
+  const Arguments arguments QACG_ARGUMENTS;
+  check_cuda(arguments);
   const CurrentStream stream(query);
   Call call = describe(arguments);
   Problem& p = call.problem;
   const ScalarType type = query.scalar_type();
   const bool has_vectors = !gate_lambda;
   Tensor out = empty_dense_like(query);
-  Tensor softmax_out = save_softmax_out ? empty_dense_like(query) : empty(query, {0}, type);
-  Tensor quasi_out = save_quasi_out ? empty_dense_like(query) : empty(query, {0}, type);
+  Tensor softmax_out = save_softmax_out ? empty_dense_like(query) : no_rows(query, type);
   Tensor row_max = empty(query, row_sizes(query), ScalarType::Float);
   Tensor row_sum = empty(query, row_sizes(query), ScalarType::Float);
   Tensor query_gate = empty(query, has_vectors ? row_sizes(query) : Sizes{0}, ScalarType::Float);
   Tensor key_gate = empty(query, has_vectors ? row_sizes(p.column_gate ? key : query) : Sizes{0}, ScalarType::Float);
   p.out = wide(out);
   if (save_softmax_out) p.softmax_out = wide(softmax_out);
-  if (save_quasi_out) p.quasi_out = wide(quasi_out);
   p.row_max = rows(row_max);
   p.row_sum = rows(row_sum);
   if (has_vectors) {
@@ -345,42 +230,29 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
     p.key_gate = rows(key_gate);
   }
   if (p.column_gate) check_launch(run_key_gates(p, stream.handle()));
-  const bool can_save = !save_quasi_out || !p.column_gate;  // tensor-core kernels have no O2 of a column gate
-  run_forward(p, can_save && suits_tensor_cores(arguments), stream.handle());
-  return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
+  run_forward(p, suits_tensor_cores(arguments), stream.handle());
+  return {out, softmax_out, no_rows(query, type), row_max, row_sum, query_gate, key_gate};
 }
 
-using BackwardResult =
-    std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-
-BackwardResult attention_backward(
-    const Tensor& grad_out, const OptionalTensor& grad_query_gate, const OptionalTensor& grad_key_gate,
-    const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& context_query, const Tensor& context_key,
-    const OptionalTensor& gate_lambda, const OptionalTensor& gate_query, const OptionalTensor& gate_context_query,
-    const OptionalTensor& gate_key, const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
-    const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask, const OptionalTensor& key_lengths,
-    const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const OptionalTensor& quasi_bias,
-    const Tensor& softmax_out, const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum,
-    const Tensor& query_gate, const Tensor& key_gate, int64_t max_seqlen, bool is_causal, double dropout_p,
-    double scale, double quasi_scale, double beta, double gamma, int64_t gate_form) {
-  // clang-format off: not one name a line
-  const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
-                            gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
-                            cu_seqlens, dropout_seed, quasi_bias, max_seqlen, is_causal, dropout_p, scale, quasi_scale,
-                            beta, gamma, static_cast<GateForm>(gate_form)};
-  // clang-format on
-  check_devices(arguments);
-  const std::pair<const Tensor&, const char*> others[] = {{grad_out, "grad_out"},     {softmax_out, "softmax_out"},
-                                                          {row_max, "row_max"},       {row_sum, "row_sum"},
-                                                          {query_gate, "query_gate"}, {key_gate, "key_gate"}};
-  for (const auto& [t, name] : others) check_device(t, query, name);
-  if (grad_query_gate) check_device(*grad_query_gate, query, "grad_query_gate");
-  if (grad_key_gate) check_device(*grad_key_gate, query, "grad_key_gate");
+BackwardResult attention_backward(const Tensor& grad_out, const OptionalTensor& grad_query_gate,
+                                  const OptionalTensor& grad_key_gate, QACG_TENSORS, const Tensor& softmax_out,
+                                  const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum,
+                                  const Tensor& query_gate, const Tensor& key_gate, QACG_OPTIONS) {
+  const Arguments arguments QACG_ARGUMENTS;
+  check_cuda(arguments);
+  check_devices(on_device_of(query), {{grad_out, "grad_out"},
+                                      {grad_query_gate, "grad_query_gate"},
+                                      {grad_key_gate, "grad_key_gate"},
+                                      {softmax_out, "softmax_out"},
+                                      {row_max, "row_max"},
+                                      {row_sum, "row_sum"},
+                                      {query_gate, "query_gate"},
+                                      {key_gate, "key_gate"}});
   const CurrentStream stream(query);
   Call call = describe(arguments);
   const std::string wrong = wrong_gradients(arguments, grad_out, grad_query_gate, grad_key_gate, softmax_out, row_max,
                                             row_sum, query_gate, key_gate);
-  STD_TORCH_CHECK(wrong.empty(), wrong);
+  require(wrong.empty(), wrong);
   Problem& p = call.problem;
   const ScalarType type = query.scalar_type();
   const bool has_vectors = !gate_lambda;
@@ -391,12 +263,12 @@ BackwardResult attention_backward(
   Gradients g{};
   const bool tensor_cores = suits_tensor_cores(arguments) && (!p.softmax_out.data || has_aligned_rows(softmax_out));
   // Autograd may pass gradients in any layout; for example, that of a sum has strides of 0.
-  g.out = wide(tensor_cores && !has_aligned_rows(grad_out) ? call.keep(dense_copy(grad_out)) : grad_out);
+  g.out = wide(tensor_cores && !has_aligned_rows(grad_out) ? call.keep(dense_copy(grad_out, type)) : grad_out);
   std::vector<Tensor> results;
   Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
   const Tensor* inputs[] = {&query, &key, &value, &context_query, &context_key};
   for (int t = 0; t < 5; ++t) *slots[t] = wide(results.emplace_back(empty_dense_like(*inputs[t])));
-  results.push_back(gate_lambda ? empty(query, row_sizes(query), type) : empty(query, {0}, type));
+  results.push_back(gate_lambda ? empty(query, row_sizes(query), type) : no_rows(query, type));
   Sizes terms_sizes = row_sizes(query);
   terms_sizes.push_back(sizeof(RowTerms) / sizeof(float));
   g.terms = row_terms(call.keep(empty(query, terms_sizes, ScalarType::Float)));
@@ -414,15 +286,15 @@ BackwardResult attention_backward(
     g.lambda = rows(results.back());
   }
   const auto gradient_of = [&](const OptionalTensor& t) {
-    return results.emplace_back(has_vectors && t ? empty(query, sizes_of(*t), type) : empty(query, {0}, type));
+    return results.emplace_back(has_vectors && t ? empty(query, sizes_of(*t), type) : no_rows(query, type));
   };
   for (int v = 0; v < 4; ++v) {
-    const Tensor gradient = gradient_of(*arguments.vectors(v));
+    const Tensor gradient = gradient_of(arguments.vector(v));
     if (has_vectors) g.gate_vectors[v] = per_head(gradient, 1);
   }
   for (int side = 0; side < 2; ++side) {
-    const Tensor gradient = gradient_of(*arguments.biases(side));
-    if (has_vectors && *arguments.biases(side)) g.gate_biases[side] = per_head(gradient, 0);
+    const Tensor gradient = gradient_of(arguments.bias(side));
+    if (has_vectors && arguments.bias(side)) g.gate_biases[side] = per_head(gradient, 0);
   }
 
   run_backward(p, g, tensor_cores, stream.handle());
@@ -440,8 +312,8 @@ constexpr first_calls::Operator kForward{"cuda_attention", first_calls::kForward
 STABLE_TORCH_LIBRARY_IMPL(qacg, QACG_DISPATCH_KEY, m) {
   using namespace qacg::cuda;
   using qacg::first_calls::checked;
-  m.impl(kForward.name, checked<TORCH_BOX(&attention), kForward>);
-  m.impl(kBackward.name, checked<TORCH_BOX(&attention_backward), kBackward>);
+  m.impl(kForward.name, qacg::guarded<checked<TORCH_BOX(&attention), kForward>>);
+  m.impl(kBackward.name, qacg::guarded<checked<TORCH_BOX(&attention_backward), kBackward>>);
 }
 
 // For qacg_kernels/backends/cuda.

@@ -14,8 +14,8 @@ const char* run_plain_forward(const Problem& p, void* stream);
 const char* run_plain_backward(const Problem& p, const Gradients& g, void* stream);
 
 // The tensor-core path takes elements of 16 bits, head sizes that are multiples of 8 up to 128, rows with unit stride
-// that start at multiples of 16 bytes, and no quasi_out of a column gate. Both paths exchange the same tensors between
-// forward and backward. If the kernels exceed the device's shared memory, nothing runs and `launched` is false.
+// that start at multiples of 16 bytes. Both paths exchange the same tensors between forward and backward. If the
+// kernels exceed the device's shared memory, nothing runs and `launched` is false.
 const char* run_mma_forward_float16(const Problem& p, void* stream, bool* launched);
 const char* run_mma_forward_bfloat16(const Problem& p, void* stream, bool* launched);
 const char* run_mma_backward_float16(const Problem& p, const Gradients& g, void* stream, bool* launched);

@@ -37,7 +37,7 @@ const char* run_forward(const Problem& p, void* stream, bool* launched) {
       return launch(kernel, unit_count(p, p.query_length, Shape::kRows), Shape::kThreads, Shape::kShared, stream, p);
     };
     if constexpr (kDim <= kMostShortDims) {
-      if (p.key_length <= kShortKeys && !p.softmax_out.data && !p.quasi_out.data) {
+      if (p.key_length <= kShortKeys && !p.softmax_out.data) {
         const char* error = run(forward_short<Scalar, kDim>, ShortShape<kDim>{});
         if (*launched || error) return error;
       }

@@ -323,7 +323,7 @@ QACG_DEVICE float sigmoid_by_polynomial(float x) {
 }
 
 // Writes the outputs of a strip from its sums: P V up to the factor of each row, and G V, weighted by a column gate if
-// there is one. The outputs go through the strip's rows of `tile`. quasi_out requires a row gate or a lambda tensor.
+// there is one. The outputs go through the strip's rows of `tile`.
 template <typename Scalar, int kTiles, int kDim>
 QACG_DEVICE void finish_strip(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax (&rows)[2],
                               const float* lambdas, float (&softmax_sum)[kTiles][4], float (&quasi_sum)[kTiles][4],
@@ -343,7 +343,6 @@ QACG_DEVICE void finish_strip(const Problem& p, const Sequence& s, int first_row
     }
   }
   if (first_row >= s.queries) return;
-  if (p.quasi_out.data) write_strip<Scalar>(p, s, tile, strip_row, quasi_sum, p.quasi_out, first_row);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float lambda = p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)];

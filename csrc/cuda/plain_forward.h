@@ -25,7 +25,6 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
   float* own_tile = quasi_weights + kTileFloats;
   float* other_tile = own_tile + kTileFloats;
   const uint64_t seed = p.seed ? static_cast<uint64_t>(*p.seed) : 0;
-  const bool plain_quasi = p.quasi_out.data != nullptr;
 
   float lambda[kOwned], quasi_bias[kOwned];
   OnlineSoftmax rows[kOwned];
@@ -34,7 +33,7 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
     lambda[r] = first_row + r < s.queries ? computed_lambda(p, s, first_row + r) : 0.0f;
     quasi_bias[r] = quasi_bias_of(p, s, first_row + r);
   }
-  Sums softmax_sum{}, gated_sum{}, quasi_sum{};
+  Sums softmax_sum{}, gated_sum{};
 
   const int keys = seen_keys(p, s, unit.first + queries - 1);
   for (int first_key = 0; first_key < keys; first_key += kTile) {
@@ -45,7 +44,6 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
         products(p, s, {p.context_query, unit.first, queries}, {p.context_key, first_key, count}, own_tile, other_tile);
     const int j = first_key + lane();
     const float key_gate = key_gate_part(p, s, j);
-    float quasi[kOwned];
 #pragma unroll
     for (int r = 0; r < kOwned; ++r) {
       const Scores t = scores_of(p, s, first_row + r, j, scores.value[r], context_scores.value[r], quasi_bias[r]);
@@ -55,20 +53,14 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) softmax_sum.value[r][c] *= rescale;
       const float keep = keep_at(p, s, seed, first_row + r, j);
-      quasi[r] = t.seen && keep > 0.0f ? keep * p.quasi_scale * sigmoid<Accurate>(t.context) : 0.0f;
+      const float quasi = t.seen && keep > 0.0f ? keep * p.quasi_scale * sigmoid<Accurate>(t.context) : 0.0f;
       const int index = (first_owned() + r) * kStride + lane();
       softmax_weights[index] = keep > 0.0f ? keep * e : 0.0f;
-      quasi_weights[index] = (lambda[r] - key_gate) * quasi[r];
+      quasi_weights[index] = (lambda[r] - key_gate) * quasi;
     }
     const Operand values{p.value, first_key, count};
     add_weighted(p, s, values, softmax_weights, other_tile, softmax_sum);
     add_weighted(p, s, values, quasi_weights, other_tile, gated_sum);
-    if (plain_quasi) {
-      synchronise_warp();
-#pragma unroll
-      for (int r = 0; r < kOwned; ++r) quasi_weights[(first_owned() + r) * kStride + lane()] = quasi[r];
-      add_weighted(p, s, values, quasi_weights, other_tile, quasi_sum);
-    }
   }
 
 #pragma unroll
@@ -80,7 +72,6 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
     const auto softmax_out = [&](int c) { return softmax_sum.value[r][c] * normalise; };
     write_row(p, s, p.out, i, [&](int c, int) { return softmax_out(c) + gated_sum.value[r][c]; });
     if (p.softmax_out.data) write_row(p, s, p.softmax_out, i, [&](int c, int) { return softmax_out(c); });
-    if (plain_quasi) write_row(p, s, p.quasi_out, i, [&](int c, int) { return quasi_sum.value[r][c]; });
   }
 }
 

@@ -65,7 +65,7 @@ struct Problem {
   // Of every row of scores: the maximum, stored times log2 e, and the sum of e^(score - maximum).
   Rows row_max, row_sum;
   Rows query_gate, key_gate;
-  Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
+  Tensor4 out, softmax_out;  // softmax_out may be null
 };
 
 // Terms of a query row that the backward passes exchange: P = 2^(score - shift) normalise.

@@ -177,6 +177,12 @@ def test_saved_outputs_may_have_any_strides(compiled):
         assert torch.equal(got, expected)
 
 
+def test_saving_the_quasi_branch_raises(compiled):
+    tensors, options = call_of("lambda")
+    with pytest.raises(RuntimeError, match="save_quasi_out: expected False"):
+        schema.forward_op(compiled)(*tensors.values(), **options, save_quasi_out=True)
+
+
 @pytest.mark.parametrize("run", ["forward", "backward"])
 @pytest.mark.parametrize("needs_grad", [False, True])
 def test_forward_mode_raises_with_advice(run, needs_grad, checking):

@@ -42,7 +42,7 @@ __attribute__((noinline)) bool fails(StableIValue* stack, uint64_t inputs, uint6
   } catch (const std::exception& error) {
     std::strncpy(message, error.what(), kLongestMessage - 1);
   } catch (...) {
-    std::strncpy(message, "backend 'cpu': got an exception that is no std::exception", kLongestMessage - 1);
+    std::strncpy(message, "quasi-attention: got an exception that is no std::exception", kLongestMessage - 1);
   }
   return true;
 }
