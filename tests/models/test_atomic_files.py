@@ -34,8 +34,7 @@ def write_text(path):
 
 def write_by_path(path):
     with staged_file(path) as made:
-        made.path.write_text("new")
-        made.publish()
+        made.write_text("new")
 
 
 def write_table(path):

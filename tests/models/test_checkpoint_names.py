@@ -3,7 +3,7 @@
 import checkpoint_tables as tables
 import pytest
 from errors import raises
-from qacg_models.checkpoints.names import Layout, part_of
+from qacg_models.checkpoints.fitting import Layout, part_of
 from qacg_models.errors import CheckpointError
 
 OURS = [*tables.backbone_names(layers=2), "classifier.weight", "classifier.bias"]

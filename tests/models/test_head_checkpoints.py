@@ -17,7 +17,7 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from qacg_models.checkpoints.names import BERTSUM_ALIASES, HeadLayout
+from qacg_models.checkpoints.fitting import BERTSUM_ALIASES, HeadLayout
 from qacg_models.cli.program import main
 from qacg_models.conversion import convert
 from qacg_models.errors import CheckpointError

@@ -271,3 +271,20 @@ def test_every_folder_of_modules_is_a_package():
     """setuptools finds packages by __init__.py; without it, a folder would be missing from a wheel."""
     folders = {path.parent for path in MODULES.values()}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_every_python_process_is_isolated():
+    """Every command of a package starts Python in isolated mode or as a script, which exclude the current folder.
+
+    `Path(sys.executable)` is in a text for the user, not in a command. The selftest removes the folder from the path.
+    """
+    isolated = re.compile(r'"-I"| -I |sys\.executable, str\(_[A-Z]+\)|Path\(sys\.executable\)|"-c", child')
+    folders = [ROOT / name for name in ("qacg_kernels", "python", "distributions")]
+    sources = [path for folder in folders for path in folder.rglob("*.py")]
+    starts = {
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in sources
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "sys.executable" in line and not isolated.search(line)
+    }
+    assert not starts

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from qacg_models.cli.flags import add_set_flag
@@ -68,5 +69,5 @@ def run(arguments: argparse.Namespace) -> int:
         drop_unplaced="drop_unplaced" in allowed,
         overwrite=arguments.overwrite,
     )
-    print(json.dumps(report.to_json(), indent=1) if arguments.json else f"{report}\nwritten to {arguments.dst}")
+    print(json.dumps(asdict(report), indent=1) if arguments.json else f"{report}\nwritten to {arguments.dst}")
     return 0
