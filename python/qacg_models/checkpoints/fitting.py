@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -53,19 +53,12 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 @dataclass(frozen=True)
 class Layout:
-    """The tensor names in a checkpoint of a BERT.
+    """The tensor names in a checkpoint of a BERT."""
 
-    Attributes:
-        outer: prefix of all names, including heads, such as `module.`.
-        base: prefix of backbone names after `outer`: `bert.`, or nothing.
-        gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias.
-        attention: the naming of the attention layers, a key of `qacg_kernels.attention_layers.NAMINGS`.
-    """
-
-    outer: str = ""
-    base: str = BASE
-    gamma_beta: bool = False
-    attention: str = "released"
+    outer: str = ""  # prefix of all names, including heads, such as `module.`
+    base: str = BASE  # prefix of backbone names after `outer`: `bert.`, or nothing
+    gamma_beta: bool = False  # whether LayerNorm has gamma and beta instead of weight and bias
+    attention: str = "released"  # the naming of the attention layers, a key of NAMINGS
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Layout:
@@ -115,22 +108,14 @@ class HeadLayout:
     """The tensor names in a checkpoint of a model with a head over any encoder.
 
     In this package, tensors of the encoder have the base prefix of the model, and tensors of the head have no prefix.
-
-    Attributes:
-        base: prefix of the encoder in this package, such as `bert.`.
-        modules: first components of the encoder's names after its prefix.
-        encoder: prefix of the encoder in the checkpoint.
-        outer: prefix of the head in the checkpoint.
-        aliases: pairs (published name, name in this package) of a head module; each name ends with a dot.
-        gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias.
     """
 
-    base: str
-    modules: frozenset[str]
-    encoder: str
-    outer: str
-    aliases: Collection[tuple[str, str]]
-    gamma_beta: bool
+    base: str  # prefix of the encoder in this package, such as `bert.`
+    modules: frozenset[str]  # first components of the encoder's names after its prefix
+    encoder: str  # prefix of the encoder in the checkpoint
+    outer: str  # prefix of the head in the checkpoint
+    aliases: Collection[tuple[str, str]]  # pairs (published name, name here) of a head module, which end with a dot
+    gamma_beta: bool  # whether LayerNorm has gamma and beta instead of weight and bias
 
     @classmethod
     def of(
@@ -210,13 +195,12 @@ class Report:
         source: the file or index.
         layout: description of the tensor names in the source.
         model: name of the model's class.
-        loaded: tensors with values from the source, reshaped tensors and added biases included.
+        loaded: tensors with values from the source, reshaped tensors included.
         missing: tensors of the model without values from the source: the source lacks them, or has another size.
         unexpected: names in the source of tensors that the model does not have.
         unused: names in the source of tensors that the model does not require: buffers that are computed from the
             sizes, a pooler or its gate.
-        reshaped: a note of the change for each tensor whose shape or values differ from the source, and for each zero
-            bias that was added or dropped.
+        reshaped: a note of the change for each tensor whose shape differs from the source.
         notes: other decisions, one sentence each.
     """
 
@@ -240,18 +224,15 @@ class Report:
             f"{self.source} ({self.layout}) for {self.model}",
             f"loaded      {len(self.loaded)} of {len(self.loaded) + len(self.missing)} tensors",
         ]
-        by_reason: dict[str, list[str]] = {}
-        for name, reason in self.reshaped.items():
-            by_reason.setdefault(reason, []).append(name)
-        changes = [f"{name}: {reason}" for reason, names in by_reason.items() for name in _collapsed(names)]
-        sections = {title: (_collapsed(getattr(self, title)), len(getattr(self, title))) for title in _SECTIONS}
-        for title, (rows, count) in {**sections, "reshaped": (changes, len(self.reshaped))}.items():
-            if count:
-                lines += [f"{title:<12}{count}", *(f"    {row}" for row in rows)]
+        for title in ("missing", "unexpected", "unused"):
+            if names := getattr(self, title):
+                lines += [f"{title:<12}{len(names)}", *(f"    {name}" for name in _collapsed(names))]
+        if self.reshaped:
+            lines += [
+                f"reshaped    {len(self.reshaped)}",
+                *(f"    {name}: {how}" for name, how in self.reshaped.items()),
+            ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
-
-
-_SECTIONS = ("missing", "unexpected", "unused")
 
 
 def _collapsed(names: Iterable[str]) -> list[str]:
@@ -281,24 +262,14 @@ def some(names: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """The content of a checkpoint.
+    """The content of a checkpoint."""
 
-    Attributes:
-        path: the file of weights, or the index of its shards.
-        layout: description of the tensor names in the file.
-        tensors: the tensors by their names in this package.
-        names: for each name in this package the name in the checkpoint, for messages.
-        unused: names in the checkpoint of buffers, which no model has.
-        fields: content of the configuration file; None if there is none.
-        fields_path: path of the configuration file; None if there is none.
-    """
-
-    path: Path
+    path: Path  # the file of weights, or the index of its shards
     layout: Layout | HeadLayout
-    tensors: dict[str, Tensor]
-    names: dict[str, str]
-    unused: list[str]
-    fields: dict[str, object] | None = None
+    tensors: dict[str, Tensor]  # by their names in this package
+    names: dict[str, str]  # for each name in this package the name in the checkpoint, for messages
+    unused: list[str]  # names in the checkpoint of buffers, which no model has
+    fields: dict[str, object] | None = None  # content of the configuration file, if there is one
     fields_path: Path | None = None
 
     def called(self, name: str) -> str:
@@ -381,6 +352,9 @@ def fit(
         if tensor is None or (tensor.shape != shape and in_head and permissions.ignore_mismatched_sizes):
             report.missing.append(name)
             continue
+        if name == CONTEXTS and tensor.shape != shape and tensor.shape[1:] == shape[1:]:
+            report.reshaped[name] = f"{tensor.shape[0]} rows cut to {shape[0]}"
+            tensor = _first_contexts(place, tensor, shape, permissions)
         if not tensor.is_floating_point() and name not in buffers:
             raise CheckpointError(f"{place}: expected a floating-point dtype, got {tensor.dtype}")
         if tensor.shape != shape:
@@ -391,15 +365,17 @@ def fit(
         state[name] = tensor
         report.loaded.append(name)
     wrong = []
+    # Without a part of the contexts, a model would compute other values.
+    complete = {required, "context"} & {part(name) for name in expected}
     for name in [name for name in source.tensors if name not in expected]:
         unused = part(name) == "pooler gate" or (not_needed is not None and re.search(not_needed, name))
         (report.unused if unused else report.unexpected).append(source.called(name))
-        if not unused and part(name) == required:
+        if not unused and part(name) in complete:
             wrong.append(source.called(name))
     if wrong:
         raise CheckpointError(
             f"{source.path}: expected only encoder tensors that the model has, got {some(wrong)}. Use the model class "
-            "and the sizes of the checkpoint."
+            "and the fields of the checkpoint."
         )
     if not permissions.initialize_missing:
         missing = [name for name in report.missing if name not in buffers]
@@ -423,95 +399,12 @@ def _check_missing(
             )
 
 
-def fit_encoder(
-    source: Source,
-    expected: Mapping[str, torch.Size],
-    *,
-    model: str,
-    heads: int,
-    permissions: Permissions,
-    not_needed: str | None = None,
-) -> tuple[dict[str, Tensor], Report]:
-    """Fits the checkpoint of a BERT, as `fit` does, and converts between the variants of the context layers.
-
-    The contexts can be cut to the first ones. A context projection and a gate can be shared by all heads, or have one
-    row per head. The bias of a gate can be absent, which is the same as zeros. `heads` is the model's number of
-    attention heads.
-    """
-    tensors, notes = dict(source.tensors), {}
-    for name, shape in expected.items():
-        tensor, role = tensors.get(name), role_of(name)
-        if tensor is None:
-            weight = tensors.get(name.removesuffix("bias") + "weight")
-            if role in GATE_ROLES and name.endswith(".bias") and weight is not None:
-                tensors[name] = torch.zeros(shape, dtype=weight.dtype)
-                notes[name] = "zeros for the bias of a gate without bias"
-            continue
-        if tensor.shape == shape or tensor.dim() != len(shape):
-            continue
-        converted, how = None, ""
-        if name == CONTEXTS:
-            converted, how = _first_contexts(tensor, shape, permissions)
-        elif role in CONTEXT_ROLES:
-            converted, how = _projection(tensor, shape, heads)
-        elif role in GATE_ROLES:
-            converted, how = _gate(tensor, shape)
-        if converted is not None:
-            tensors[name], notes[name] = converted, how
-        elif how:
-            raise CheckpointError(
-                f"{source.path}: {source.called(name)}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}. {how}"
-            )
-    if any(role_of(name) in GATE_ROLES for name in expected):
-        for name in [name for name in tensors if role_of(name) in GATE_ROLES and name not in expected]:
-            if bool(tensors.pop(name).any()):
-                raise CheckpointError(
-                    f"{source.path}: expected gates without biases, got {source.called(name)}. Set lambda_bias=True."
-                )
-            notes[name] = "dropped: a bias of zeros"
-    fitted = replace(source, tensors=tensors)
-    state, report = fit(fitted, expected, model=model, permissions=permissions, not_needed=not_needed)
-    report.reshaped = notes
-    return state, report
-
-
-def _first_contexts(tensor: Tensor, shape: torch.Size, permissions: Permissions) -> tuple[Tensor | None, str]:
-    """Returns the first rows and a note; or None and advice for the error."""
-    if tensor.shape[1:] != shape[1:]:
-        return None, ""
-    if tensor.shape[0] < shape[0]:
-        return None, "The checkpoint has no trained values for more contexts."
-    if not permissions.truncate_contexts:
-        return None, f"Set contexts to {tensor.shape[0]} names, or fewer with {asking_for('truncate_contexts')}."
-    return tensor[: shape[0]], f"{tensor.shape[0]} rows cut to {shape[0]}"
-
-
-def _projection(tensor: Tensor, shape: torch.Size, heads: int) -> tuple[Tensor | None, str]:
-    """Converts a context projection between (D, D), shared by the heads of size D, and (hidden, hidden)."""
-    if all(had * heads == size for size, had in zip(shape, tensor.shape)):
-        return _repeated(tensor, heads), "the projection of one head repeated for every head, the same computation"
-    if all(size * heads == had for size, had in zip(shape, tensor.shape)):
-        block = tensor[tuple(slice(size) for size in shape)]
-        if torch.equal(_repeated(block, heads), tensor):
-            return block.clone(), "reduced to one projection, because those of all heads are equal"
-        return None, "The heads have different projections, which one shared projection cannot replace."
-    return None, ""
-
-
-def _repeated(projection: Tensor, heads: int) -> Tensor:
-    """Repeats a weight (D, D) as a block-diagonal matrix, or a bias (D), for every head."""
-    return torch.block_diag(*[projection] * heads) if projection.dim() == 2 else projection.repeat(heads)
-
-
-def _gate(tensor: Tensor, shape: torch.Size) -> tuple[Tensor | None, str]:
-    """Converts a weight or bias of the gate between two forms: one row that all heads share, and one row per head."""
-    had, heads = tensor.shape[0], shape[0]
-    if 1 not in (had, heads) and had != heads:
-        return None, f"The gate has {had} heads, the model {heads}. Use a configuration with num_attention_heads={had}."
-    if tensor.shape[1:] != shape[1:]:
-        return None, ""
-    if had == 1:
-        return tensor.expand(shape).clone(), "one gate repeated for every head, the same computation"
-    if heads == 1 and bool((tensor == tensor[:1]).all()):
-        return tensor[:1].clone(), "reduced to one gate, because those of all heads are equal"
-    return None, "The heads have different gates, which one shared gate cannot replace."
+def _first_contexts(place: str, tensor: Tensor, shape: torch.Size, permissions: Permissions) -> Tensor:
+    """Returns as many context embeddings as the model has, which must be permitted."""
+    had, expected = tensor.shape[0], shape[0]
+    if had > expected and permissions.truncate_contexts:
+        return tensor[:expected]
+    advice = "The checkpoint has no trained values for more contexts."
+    if had > expected:
+        advice = f"Set contexts to {had} names, or fewer with {asking_for('truncate_contexts')}."
+    raise CheckpointError(f"{place}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}. {advice}")

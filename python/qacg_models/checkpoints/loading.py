@@ -33,7 +33,6 @@ from qacg_models.checkpoints.fitting import (
     Report,
     Source,
     fit,
-    fit_encoder,
     named,
     part_of,
     role_of,
@@ -286,11 +285,10 @@ def prepare(
         model = model_class(copy.deepcopy(config), **model_options)
     layout = Layout(base=BASE if hasattr(model, BASE.removesuffix(".")) else "")
     own_names = {name: layout.to_ours(name) or name for name in model.state_dict()}
-    tensors, report = fit_encoder(
+    tensors, report = fit(
         source,
         {own_names[name]: tensor.shape for name, tensor in model.state_dict().items()},
         model=model_class.__name__,
-        heads=config.num_attention_heads,
         permissions=permissions,
         not_needed="|".join(model_class._keys_to_ignore_on_load_unexpected or ()) or None,
     )
@@ -310,26 +308,33 @@ def configuration(
     """
     if source.fields is None or source.fields_path is None:
         raise no_config(source.path)
-    kind = source.fields.get("model_type")
+    where, kind, expected = source.fields_path, source.fields.get("model_type"), config_class.model_type
     notes: list[str] = []
     stored = dict(source.fields)
     known = config_class()
-    if kind not in (config_class.model_type, *_FOREIGN):
-        stored = _of_another_model(source, config_class, known, notes)
+    if kind not in (expected, *_FOREIGN):
+        if kind not in CONFIG_MAPPING or not hasattr(CONFIG_MAPPING[kind], "reads"):  # see EncoderConfig.reads
+            raise CheckpointError(f"{where}: model_type: expected 'bert' or an encoder of this package, got {kind!r}")
+        if any(part_of(name) == "context" for name in source.tensors) and "contexts" in known.to_dict():
+            raise CheckpointError(
+                f"{where}: model_type: expected {expected!r}, got {kind!r}, which uses context tensors differently. "
+                "Use the model class of the checkpoint."
+            )
+        stored = {field: value for field, value in stored.items() if hasattr(known, field) and field != "architectures"}
+        if left_out := sorted(field for field in source.fields if not hasattr(known, field)):
+            notes.append(f"dropped {', '.join(left_out)} of the {kind} configuration: {expected} has no such fields")
     if kind is None and "num_attention_heads" not in {**stored, **overrides}:
-        raise CheckpointError(
-            f"{source.fields_path}: expected num_attention_heads, got none. Set num_attention_heads=N."
-        )
+        raise CheckpointError(f"{where}: expected num_attention_heads, got none. Set num_attention_heads=N.")
     given = {**stored, **overrides}
     inferred = {name: value for name, value in variant(source).items() if hasattr(known, name) and name not in given}
     if given.keys() & {"id2label", "label2id"}:
         inferred.pop("num_labels", None)
-    if kind != config_class.model_type:
+    if kind != expected:
         notes += [f"{field} = {json.dumps(value)}, inferred from the tensors" for field, value in inferred.items()]
     if overrides.keys() & {*_LABEL_FIELDS}:
         stored = {field: stored[field] for field in stored if field not in _LABEL_FIELDS}
-    fields = {**stored, **inferred, **overrides, "model_type": config_class.model_type}
-    return _config_from(config_class, source.fields_path, fields), notes
+    fields = {**stored, **inferred, **overrides, "model_type": expected}
+    return _config_from(config_class, where, fields), notes
 
 
 def _config_from(config_class: type[PreTrainedConfig], path: Path, fields: Mapping[str, object]) -> PreTrainedConfig:
@@ -338,30 +343,6 @@ def _config_from(config_class: type[PreTrainedConfig], path: Path, fields: Mappi
         return config_class.from_dict(dict(fields))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: {error}") from None
-
-
-def _of_another_model(
-    source: Source, config_class: type[PreTrainedConfig], known: PreTrainedConfig, notes: list[str]
-) -> dict[str, object]:
-    """Returns the fields that `config_class` shares with `source`, a checkpoint of another model type.
-
-    A note about dropped fields is appended to `notes`. `known` is an instance of `config_class`.
-    """
-    kind = source.fields["model_type"]
-    where, model_type = source.fields_path, config_class.model_type
-    if kind not in CONFIG_MAPPING or not hasattr(CONFIG_MAPPING[kind], "reads"):  # see EncoderConfig.reads
-        raise CheckpointError(f"{where}: model_type: expected 'bert' or an encoder of this package, got {kind!r}")
-    if any(part_of(name) == "context" for name in source.tensors) and "contexts" in known.to_dict():
-        raise CheckpointError(
-            f"{where}: model_type: expected {model_type!r}, got {kind!r}, which uses context tensors differently. "
-            "Use the model class of the checkpoint."
-        )
-    left_out = [field for field in source.fields if not hasattr(known, field)]
-    if left_out:
-        notes.append(
-            f"dropped {', '.join(sorted(left_out))} of the {kind} configuration: {model_type} has no such fields"
-        )
-    return {field: value for field, value in source.fields.items() if field not in (*left_out, "architectures")}
 
 
 def variant(source: Source) -> dict[str, object]:
