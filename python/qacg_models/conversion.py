@@ -51,7 +51,6 @@ def convert(
     permissions: Permissions = NOTHING,
     drop_unplaced: bool = False,
     overwrite: bool = False,
-    seed: int = 0,
 ) -> Report:
     """Converts a checkpoint to a model folder.
 
@@ -69,7 +68,6 @@ def convert(
         drop_unplaced: True: drop tensors that the format "huggingface" cannot store, such as contexts. False: such
             tensors raise CheckpointError.
         overwrite: replace a model folder at `dst`.
-        seed: seed of the random values of tensors that the source lacks, in the format "own".
 
     Returns:
         The report about every tensor.
@@ -93,7 +91,7 @@ def convert(
         raise CheckpointError(f"to: expected 'own' for {head.__name__}, got {to!r}. Use --to own.")
     dst.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(dst) as folder, explain_write_errors(folder), torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         if to == "huggingface":
             report = _write_hugging_face(folder, source, chosen, drop_unplaced, **options)
         else:
@@ -104,7 +102,7 @@ def convert(
             converted.save_pretrained(folder)
             report = info["report"]
             if report.missing:
-                report.notes.append(f"missing tensors have initial values (seed {seed})")
+                report.notes.append("missing tensors have initial values (seed 0)")
         copied = [name for name in _TOKENIZER_FILES if (weights.parent / name).is_file()]
         for name in copied:
             shutil.copyfile(weights.parent / name, folder / name)

@@ -248,20 +248,16 @@ def test_convert_bad_arguments_raise(tmp_path, capsys):
     assert not (tmp_path / "new").exists()
 
 
-def test_convert_initial_values_follow_the_seed(tmp_path, capsys):
+def test_convert_initial_values_are_the_same_every_time(tmp_path):
     plain(tmp_path / "own")
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        convert(tmp_path / "own", tmp_path / name, model="QACGBertForSequenceClassification", seed=seed)
+    for name in "ab":
+        convert(tmp_path / "own", tmp_path / name, model="QACGBertForSequenceClassification")
     assert torch.equal(torch.rand(3), expected)
-    a, b, c = (load_file(tmp_path / name / "model.safetensors") for name in "abc")
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     assert all(torch.equal(a[name], b[name]) for name in a)
-    assert {name for name in a if not torch.equal(a[name], c[name])} <= {
-        name for name in a if name not in tables.backbone(a)
-    }
-    assert not torch.equal(a["bert.context_embeddings.weight"], c["bert.context_embeddings.weight"])
 
 
 def test_convert_prints_its_report_as_json(tmp_path, capsys):

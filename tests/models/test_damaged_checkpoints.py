@@ -179,8 +179,8 @@ def test_read_tensors_checks_shards(tmp_path):
     with raises("CheckpointError: expected shards in the same folder, got '../a.safetensors'"):
         read_tensors(index)
     for content, message in (
-        ("{", "expected JSON"),
-        ("[]", "expected a JSON object, got list"),
+        ("{", "is not JSON"),
+        ("[]", "expected an object, got []"),
         ("{}", "weight_map: expected an object with the file of each tensor, got none"),
         ('{"weight_map": [1, 2, 3, 4, 5, 6, 7]}', "file of each tensor, got [1, 2, 3, 4, 5, 6, ...]"),
         ('{"weight_map": {"a": 3}}', "file of each tensor, got {'a': 3}"),
@@ -223,5 +223,5 @@ def test_open_source_errors_name_the_file(tmp_path):
         open_source(tmp_path)
     (tmp_path / "config.json").write_text("{")
     save_file(TENSORS, tmp_path / "model.safetensors")
-    with raises("CheckpointError: config.json: expected JSON"):
+    with raises("CheckpointError: config.json: is not JSON"):
         open_source(tmp_path)

