@@ -49,7 +49,6 @@ def convert(
     config: Path | str | None = None,
     overrides: Mapping[str, object] = MappingProxyType({}),
     permissions: Permissions = NOTHING,
-    drop_unplaced: bool = False,
     overwrite: bool = False,
 ) -> Report:
     """Converts a checkpoint to a model folder.
@@ -64,9 +63,8 @@ def convert(
         model: name of a class of this package; None: the class is inferred from the configuration or the tensors.
         config: the configuration file or its folder; None: the file beside the weights.
         overrides: fields that replace those of the checkpoint.
-        permissions: what the user permits for tensors that are missing or have another size.
-        drop_unplaced: True: drop tensors that the format "huggingface" cannot store, such as contexts. False: such
-            tensors raise CheckpointError.
+        permissions: what the user permits for tensors that are missing or have another size, or that the format
+            cannot store.
         overwrite: replace a model folder at `dst`.
 
     Returns:
@@ -93,7 +91,7 @@ def convert(
     with atomic_folder(dst) as folder, explain_write_errors(folder), torch.random.fork_rng():
         torch.manual_seed(0)
         if to == "huggingface":
-            report = _write_hugging_face(folder, source, chosen, drop_unplaced, **options)
+            report = _write_hugging_face(folder, source, chosen, **options)
         else:
             if head is None:
                 converted, info = chosen.from_source(source, **options)
@@ -175,17 +173,21 @@ def _bert_class(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _write_hugging_face(
-    folder: Path, source: Source, model_class: type[EncoderCheckpointLoading], drop_unplaced: bool, **options
+    folder: Path,
+    source: Source,
+    model_class: type[EncoderCheckpointLoading],
+    permissions: Permissions,
+    overrides: Mapping[str, object],
 ) -> Report:
-    """Writes the tensors that BERT of transformers has; raises CheckpointError for others without `drop_unplaced`."""
-    prepared = prepare(model_class, source, **options)
+    """Writes the tensors that BERT of transformers has; raises CheckpointError for others without permission."""
+    prepared = prepare(model_class, source, permissions=permissions, overrides=overrides)
     tensors, report = dict(prepared.tensors), prepared.report
     if "qa_outputs.weight" in tensors and (pooler := [name for name in tensors if part_of(name) == "pooler"]):
         for name in pooler:
             del tensors[name]
         report.notes.append("dropped pooler.dense, which BertForQuestionAnswering of transformers does not have")
     names = [name for name in tensors if part_of(name) in ("context", "pooler gate")]
-    if names and not drop_unplaced:
+    if names and not permissions.drop_unplaced:
         raise CheckpointError(
             f"{report.source}: expected only tensors that BERT has, got {some(names)}. Set "
             f"{asking_for('drop_unplaced')} to drop them; predictions then differ from those of {report.model}."

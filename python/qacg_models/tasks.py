@@ -109,8 +109,8 @@ class QuestionAnswerer:
 
     Raises:
         TypeError: `model` is not a model of transformers, or a numeric argument is not an integer.
-        InputError: `tokenizer` is not one of transformers, has no padding token, or has more tokens than the model has
-            embeddings; `max_length` exceeds the encoder's positions; or `max_answer_tokens` or `batch_size` is below 1.
+        InputError: `tokenizer` does not fit the model or has no padding token; `max_length` exceeds the encoder's
+            positions; or `max_answer_tokens` or `batch_size` is below 1.
 
     Example:
         >>> from qacg_models import BertForQuestionAnswering, PlainBertConfig
@@ -163,9 +163,8 @@ class QuestionAnswerer:
             The answer with its score and its position in the text.
 
         Raises:
-            InputError: `question` or `context` is empty, not a str, or cannot be encoded; the tokenizer is not fast;
-                `self.stride` is negative; `self.max_length` leaves no more than `stride` tokens for the text; or the
-                text has no tokens, and "no answer" is not allowed.
+            InputError: `question` or `context` is not a text with a token; the tokenizer is not fast; or `max_length`
+                and `stride` leave no tokens for the text.
             TypeError: the model's output has no `start_logits` or no `end_logits`.
         """
         return self.answers(question, context, 1)[0]
@@ -189,11 +188,9 @@ class QuestionAnswerer:
             The answers, best first.
 
         Raises:
-            InputError: `question` or `context` is empty, not a str, or cannot be encoded; the tokenizer is not fast;
-                `self.stride` is negative; `self.max_length` leaves no more than `stride` tokens for the text; or the
-                text has no tokens, and "no answer" is not allowed.
+            InputError: `question` or `context` is not a text with a token; `count` is below 1; the tokenizer is not
+                fast; or `max_length` and `stride` leave no tokens for the text.
             TypeError: `count` is not an integer, or the model's output has no `start_logits` or no `end_logits`.
-            ValueError: `count` is below 1.
         """
         check_count("count", count)
         spans: dict[tuple[int, int], float] = {}
@@ -425,8 +422,8 @@ class ExtractiveSummarizer:
 
     Raises:
         TypeError: `model` has another class, or `max_length` is not an integer.
-        InputError: `tokenizer` is not one of transformers, has no padding token, or has more tokens than the model has
-            embeddings; or `max_length` exceeds the encoder's positions.
+        InputError: `tokenizer` does not fit the model or has no padding token, or `max_length` exceeds the encoder's
+            positions.
 
     Example:
         >>> from qacg_models import BertModel, BertSumConfig, BertSumForExtractiveSummarization, PlainBertConfig
@@ -470,10 +467,9 @@ class ExtractiveSummarizer:
             (all but the `unread` ones).
 
         Raises:
-            InputError: there is no sentence; a sentence that is read is empty, not a str, or cannot be encoded; the
-                tokenizer has no [CLS] or no [SEP]; or `max_length` of this object is below 3.
+            InputError: there is no sentence, or one without text; `count` is below 1; the tokenizer has no [CLS] or no
+                [SEP]; or `max_length` is below 3.
             TypeError: `document` is neither text nor iterable, or `count` is not an integer.
-            ValueError: `count` is below 1.
         """
         if not isinstance(document, Iterable):
             raise TypeError(f"document: expected text or a list of sentences, got {type(document).__name__}")

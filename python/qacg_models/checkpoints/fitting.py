@@ -57,7 +57,6 @@ class Layout:
 
     outer: str = ""  # prefix of all names, including heads, such as `module.`
     base: str = BASE  # prefix of backbone names after `outer`: `bert.`, or nothing
-    gamma_beta: bool = False  # whether LayerNorm has gamma and beta instead of weight and bias
     attention: str = "released"  # the naming of the attention layers, a key of NAMINGS
 
     @classmethod
@@ -82,7 +81,6 @@ class Layout:
         return cls(
             outer=prefixes[0].removesuffix(base),
             base=base,
-            gamma_beta=any(name.endswith("LayerNorm.gamma") for name in names),
             attention="compact" if any(compact in name for name in names) else "released",
         )
 
@@ -97,10 +95,9 @@ class Layout:
         return None if name in _BUFFERS else _released_attention(_without_gamma_beta(name))
 
     def describe(self) -> str:
-        """Describes the tensor names for the report of a load: `prefix 'bert.', LayerNorm gamma/beta`."""
-        words = [f"prefix {self.outer + self.base!r}" if self.outer + self.base else "no prefix"]
-        words.append("LayerNorm gamma/beta" if self.gamma_beta else "LayerNorm weight/bias")
-        return ", ".join([*words, "attention Wq/Wk/Wv"] if self.attention == "compact" else words)
+        """Describes the tensor names for the report of a load: `prefix 'bert.', attention Wq/Wk/Wv`."""
+        prefix = f"prefix {self.outer + self.base!r}" if self.outer + self.base else "no prefix"
+        return f"{prefix}, attention Wq/Wk/Wv" if self.attention == "compact" else prefix
 
 
 @dataclass(frozen=True)
@@ -115,25 +112,22 @@ class HeadLayout:
     encoder: str  # prefix of the encoder in the checkpoint
     outer: str  # prefix of the head in the checkpoint
     aliases: Collection[tuple[str, str]]  # pairs (published name, name here) of a head module, which end with a dot
-    gamma_beta: bool  # whether LayerNorm has gamma and beta instead of weight and bias
 
     @classmethod
     def of(
         cls, names: Iterable[str], encoder_names: Collection[str], base: str, aliases: Collection[tuple[str, str]] = ()
     ) -> HeadLayout:
         """Returns the layout of a checkpoint with these names; `encoder_names` are those of the encoder, no prefix."""
-        names = list(names)
-        plain = [_without_gamma_beta(name) for name in names]
         prefixes: Counter[str] = Counter()
-        for name in plain:
-            parts = name.split(".")
+        for name in names:
+            parts = _without_gamma_beta(name).split(".")
             for i in range(len(parts)):
                 if ".".join(parts[i:]) in encoder_names:
                     prefixes["".join(f"{part}." for part in parts[:i])] += 1
         encoder = prefixes.most_common(1)[0][0] if prefixes else base
         outer = _DATA_PARALLEL if encoder.startswith(_DATA_PARALLEL) else ""
         modules = frozenset(name.split(".")[0] for name in encoder_names)
-        return cls(base, modules, encoder, outer, aliases, gamma_beta=plain != names)
+        return cls(base, modules, encoder, outer, aliases)
 
     def to_ours(self, name: str) -> str:
         """Returns the name in this package for a name in the checkpoint."""
@@ -148,9 +142,8 @@ class HeadLayout:
         return name
 
     def describe(self) -> str:
-        """Describes the tensor names for the report of a load: `encoder under 'bert.', LayerNorm gamma/beta`."""
-        encoder = f"encoder under {self.encoder!r}" if self.encoder else "encoder without prefix"
-        return f"{encoder}, LayerNorm {'gamma/beta' if self.gamma_beta else 'weight/bias'}"
+        """Describes the tensor names for the report of a load: `encoder under 'bert.'`."""
+        return f"encoder under {self.encoder!r}" if self.encoder else "encoder without prefix"
 
 
 def part_of(name: str) -> str:
@@ -306,11 +299,13 @@ class Permissions:
             contains incompletely. (Parts that it does not contain at all need no permission.)
         truncate_contexts: drop the last context embeddings.
         ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
+        drop_unplaced: drop tensors that the format of a conversion cannot store, such as contexts.
     """
 
     initialize_missing: bool = False
     truncate_contexts: bool = False
     ignore_mismatched_sizes: bool = False
+    drop_unplaced: bool = False
 
 
 NOTHING = Permissions()

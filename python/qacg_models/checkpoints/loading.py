@@ -53,7 +53,12 @@ _FOREIGN = (None, "bert")  # values of model_type in configuration files of BERT
 
 
 class CheckpointLoading:
-    """Base of the mixins that load checkpoints; a model lists them before PreTrainedModel."""
+    """Base of the mixins that load checkpoints; a model lists them before PreTrainedModel.
+
+    Each has `from_file`, which returns a model from a file of weights or an index of shards, and the loading info of
+    transformers with the report under the key "report". `overrides` replace fields of the configuration file, and are
+    ignored if `config` is a configuration.
+    """
 
     @classmethod
     def from_pretrained(
@@ -147,23 +152,6 @@ class CheckpointLoading:
         return (model, info) if output_loading_info else model
 
     @classmethod
-    def from_file(
-        cls,
-        weights: Path,
-        *model_args,
-        config: PreTrainedConfig | str | Path | None = None,
-        overrides: Mapping[str, object] = MappingProxyType({}),
-        permissions: Permissions = NOTHING,
-        **kwargs,
-    ):
-        """Returns a model from a file of weights or an index of shards, and the loading info of transformers.
-
-        `overrides` replace fields of the configuration file; they are ignored if `config` is a configuration. The other
-        arguments are those of `from_pretrained`. The loading info has the report under the key "report".
-        """
-        raise NotImplementedError
-
-    @classmethod
     def filled(cls, config: PreTrainedConfig, state_dict: dict, report: Report, *model_args, **kwargs):
         """Returns a model with the tensors of `state_dict`, and the loading info of transformers with the report."""
         with _hide_transformers_report():
@@ -182,7 +170,7 @@ class EncoderCheckpointLoading(CheckpointLoading):
 
     @classmethod
     def from_file(cls, weights: Path, *model_args, config: PreTrainedConfig | str | Path | None = None, **options):
-        """Returns a model from a file of weights or an index of shards; see `CheckpointLoading`."""
+        """Returns a model and the loading info; see `CheckpointLoading`."""
         ready = config if isinstance(config, PreTrainedConfig) else None
         source = open_source(weights, config=None if ready else config)
         return cls.from_source(source, *model_args, config=ready, **options)
@@ -197,7 +185,7 @@ class EncoderCheckpointLoading(CheckpointLoading):
         permissions: Permissions = NOTHING,
         **kwargs,
     ):
-        """Returns a model from a checkpoint that has been read; see `CheckpointLoading.from_file`."""
+        """Returns a model from a checkpoint that has been read, and the loading info; see `CheckpointLoading`."""
         arguments = list(inspect.signature(cls.__init__).parameters)[2:]  # after self and config
         options = dict(zip(arguments, model_args)) | {name: kwargs[name] for name in arguments if name in kwargs}
         ready = prepare(cls, source, config=config, overrides=overrides, permissions=permissions, model_options=options)
@@ -219,7 +207,7 @@ class HeadCheckpointLoading(CheckpointLoading):
         permissions: Permissions = NOTHING,
         **kwargs,
     ):
-        """Returns a model from a file of weights or an index of shards; see `CheckpointLoading`."""
+        """Returns a model and the loading info; see `CheckpointLoading`."""
         found = read_tensors(weights)
         if not isinstance(config, PreTrainedConfig):
             path = config_file(weights, config)

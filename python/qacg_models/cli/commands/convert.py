@@ -9,7 +9,7 @@ from qacg_models.cli.flags import add_set_flag
 
 # The formats of conversion.py. Importing that module for a help text would be slow; a test compares both.
 FORMATS = ("own", "huggingface")
-# Values of --allow: the fields of Permissions, and the argument `drop_unplaced` of `convert`.
+# Values of --allow: the fields of Permissions.
 ALLOWED = ("initialize-missing", "truncate-contexts", "ignore-mismatched-sizes", "drop-unplaced")
 
 USES_MODELS = True
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.checkpoints.fitting import Permissions
     from qacg_models.conversion import convert
 
-    allowed = {name.replace("-", "_") for name in arguments.allow}
+    allowed = [name.replace("-", "_") for name in arguments.allow]
     report = convert(
         arguments.src,
         arguments.dst,
@@ -65,8 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         config=arguments.config,
         overrides=dict(arguments.set),
-        permissions=Permissions(**dict.fromkeys(allowed - {"drop_unplaced"}, True)),
-        drop_unplaced="drop_unplaced" in allowed,
+        permissions=Permissions(**dict.fromkeys(allowed, True)),
         overwrite=arguments.overwrite,
     )
     print(json.dumps(asdict(report), indent=1) if arguments.json else f"{report}\nwritten to {arguments.dst}")
