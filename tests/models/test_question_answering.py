@@ -265,6 +265,7 @@ def test_trained_model_answers_by_the_question(tokenizer):
         (lambda a: a.answer("", "Text."), "question: expected text, got ''"),
         (lambda a: a.answer("Where?", " \n"), r"context: expected text, got ' \\n'"),
         (lambda a: a.answer(None, "Text."), "question: expected text, got None"),
+        (lambda a: a.answers("Where?", "Text.", 0), "count: expected at least 1, got 0"),
         (lambda a: a.answer("Where? " * 20, "Text."), r"max_length: expected more than 59 \(.*\), got 48\. Increase"),
     ],
 )
@@ -273,27 +274,11 @@ def test_answers_bad_question_raises(tokenizer, call, message):
         call(QuestionAnswerer(Pointer({}, {}), tokenizer, stride=16))
 
 
-@pytest.mark.parametrize("count", [0, -1])
-def test_answers_count_below_one_raises(tokenizer, count):
-    with pytest.raises(ValueError, match=f"count: expected at least 1, got {count}"):
-        QuestionAnswerer(Pointer({}, {}), tokenizer, stride=16).answers("Where?", "Text.", count)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_length": 49}, "max_length: expected at most 48, as many as the encoder has positions, got 49"),
-        ({"max_answer_tokens": 0}, "max_answer_tokens: expected at least 1, got 0"),
-        ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
-    ],
-)
-def test_answerer_bad_setting_raises(tokenizer, settings, message):
-    with pytest.raises(InputError, match=message):
-        QuestionAnswerer(Pointer({}, {}), tokenizer, **settings)
-
-
 @error_cases(
     {
+        "InputError: max_length: expected at most 48, as many as the encoder has positions, got 49": {"max_length": 49},
+        "InputError: max_answer_tokens: expected at least 1, got 0": {"max_answer_tokens": 0},
+        "InputError: batch_size: expected at least 1, got 0": {"batch_size": 0},
         "TypeError: max_length: expected an integer, got '8'": {"max_length": "8"},
         "TypeError: max_length: expected an integer, got nan": {"max_length": float("nan")},
         "TypeError: stride: expected an integer, got '1'": {"stride": "1"},
@@ -303,7 +288,7 @@ def test_answerer_bad_setting_raises(tokenizer, settings, message):
         "InputError: tokenizer: expected a tokenizer of transformers, got NoneType": {"tokenizer": None},
     }
 )
-def test_answerer_argument_of_another_type_raises(tokenizer, error, given):
+def test_answerer_bad_setting_raises(tokenizer, error, given):
     with raises(error):
         QuestionAnswerer(**{"model": Pointer({}, {}), "tokenizer": tokenizer} | given)
 
