@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from encoders import bert_config, roberta_config
+from encoders import roberta_config
 from errors import error_cases, raises
 from model_sizes import TINY
 from parity import random
@@ -27,12 +27,6 @@ from qacg_models.tasks import (
 )
 from torch import nn
 from transformers import PreTrainedTokenizerFast
-
-NAMES = ("Anna", "Boris", "Clara", "Dmitri", "Emil", "Frida", "Gustav", "Hanna")
-PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Minsk", "Seoul", "Hanoi", "Turin")
-MONTHS = ("May", "June", "July", "March")
-FACT = "{} went to {} in {}."
-QUESTIONS = ("Who went?", "Where to?", "When was it?")
 
 
 def brute_force(starts, ends, allowed, max_tokens, count):
@@ -60,8 +54,10 @@ def test_best_spans_match_a_full_search(max_tokens):
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    texts = [FACT.format(name, place, month) for name, place, month in zip(NAMES, PLACES, MONTHS * 2)]
-    texts += [*QUESTIONS, "It rains, the garden is green and nobody minds. Frida lives in Hanoi?"]
+    texts = [
+        "Anna lives in Oslo. Boris and Emil live in Lima. Clara lives in Lima. It rains.",
+        "Who went? Where to? When was it? It rains, the garden is green and nobody minds. Frida lives in Hanoi?",
+    ]
     return train_tokenizer(texts * 3, vocab_size=400)
 
 
@@ -210,53 +206,6 @@ def test_answers_of_models_without_token_types(tokenizer, untyped):
     bare = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=roberta_config(vocab_size=len(tokenizer))))
     with raises("ValueError: token_type_ids: expected a tensor if config.sep_token_id is None, got None"):
         QuestionAnswerer(bare, untyped, max_length=14, stride=1).answer("?", "It rains.")
-
-
-def story(generator):
-    """A fact with filler after it, and the three parts of the fact."""
-    name, place = (words[int(torch.randint(8, (1,), generator=generator))] for words in (NAMES, PLACES))
-    month = MONTHS[int(torch.randint(4, (1,), generator=generator))]
-    return FACT.format(name, place, month) + " It rains.", (name, place, month)
-
-
-def test_trained_model_answers_by_the_question(tokenizer):
-    torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(1)
-    encoder = bert_config(
-        vocab_size=len(tokenizer),
-        hidden_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        intermediate_size=96,
-        max_position_embeddings=40,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    model = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=encoder, head_dropout=0.0)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    steps = 100
-    for step in range(steps):
-        optimizer.param_groups[0]["lr"] = 3e-3 * (1 - step / steps)
-        part, places = [], []
-        for kind in (0, 1, 2) * 4:
-            text, parts = story(generator)
-            (window,) = windows(QUESTIONS[kind], text, tokenizer, 40, 12)
-            start = text.index(parts[kind])
-            part.append(window)
-            end = start + len(parts[kind])
-            touched = [i for i, place in enumerate(window.offsets) if place and place[0] < end and place[1] > start]
-            places.append((touched[0], touched[-1]))
-        starts, ends = torch.tensor(places).unbind(-1)
-        loss = model(**pad_windows(part, 0), start_positions=starts, end_positions=ends).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    answerer, right = QuestionAnswerer(model, tokenizer, stride=12), 0
-    for kind in (0, 1, 2) * 7:
-        text, parts = story(generator)
-        answer = answerer.answer(QUESTIONS[kind], text)
-        right += (answer.text, answer.start) == (parts[kind], text.index(parts[kind]))
-    assert right >= 18, f"{right} of 21 right, loss {loss.item():.3f}"
 
 
 @pytest.mark.parametrize(
