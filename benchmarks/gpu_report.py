@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from qacg_models.utils.child_python import module_command
 
 from benchmarks import records
 
@@ -54,10 +53,11 @@ def sanitizer() -> str | None:
 
 def steps(out: Path) -> Iterator[Step]:
     """Yields the steps in order; compute-sanitizer only if it is installed."""
-    yield Step("info", module_command("qacg_kernels.info"), 60, "info.txt")
-    selftest = module_command("qacg_kernels.selftest", "--json", str(out / "selftest.json"), "--minutes", "2")
+    python = [sys.executable, "-m"]
+    yield Step("info", [*python, "qacg_kernels.info"], 60, "info.txt")
+    selftest = [*python, "qacg_kernels.selftest", "--json", str(out / "selftest.json"), "--minutes", "2"]
     yield Step("selftest", selftest, 150, "selftest.json")
-    benchmark = module_command("benchmarks.gpu", "--out", str(out / "benchmark"), "--seconds", "240")
+    benchmark = [*python, "benchmarks.gpu", "--out", str(out / "benchmark"), "--seconds", "240"]
     yield Step("benchmark", benchmark, 330, "benchmark/*-gpu.jsonl")
     if sanitizer():
         yield Step(

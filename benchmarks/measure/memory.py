@@ -25,7 +25,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from qacg_models.utils.child_python import module_command
 
 from benchmarks import records
 from benchmarks.cases import (
@@ -295,9 +294,8 @@ def measure_in_process(case: Case, name: str, threads: int) -> records.MemoryRec
         "implementation": name,
         "threads": threads,
     }
-    command = module_command(
-        "benchmarks.measure.memory", *(part for key, value in arguments.items() for part in (f"--{key}", value))
-    )
+    flags = [str(part) for key, value in arguments.items() for part in (f"--{key}", value)]
+    command = [sys.executable, "-m", "benchmarks.measure.memory", *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip() or f"the process ended with status {done.returncode}")

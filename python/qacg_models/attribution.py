@@ -5,10 +5,10 @@ rule computes the relevance of an input from the relevance R of an output. The a
 that no L x L x D tensor is materialised.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -51,11 +51,7 @@ def token_sensitivity(
         >>> token_sensitivity(model, batch).shape
         torch.Size([1, 4])
     """
-    with evaluation_mode(model), _leaf_embeddings(model) as leaves:
-        logits = classify(model, batch)
-        weights = one_hot(logits, target)
-        (gradient,) = torch.autograd.grad(logits, leaves[0], grad_outputs=weights)
-    return gradient.square().sum(-1)
+    return _gradient(model, batch, lambda logits: _one_hot(logits, target)).square().sum(-1)
 
 
 def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor) -> Tensor:
@@ -86,27 +82,45 @@ def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor
         >>> embedding_gradient(model, batch, torch.ones(1, 2)).shape
         torch.Size([1, 4, 16])
     """
-    with evaluation_mode(model), _leaf_embeddings(model) as leaves:
-        logits = classify(model, batch)
-        if not isinstance(weights, Tensor) or weights.shape != logits.shape:
-            got = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-            raise ValueError(f"weights: expected a tensor of shape {tuple(logits.shape)}, got {got}")
-        (gradient,) = torch.autograd.grad(logits, leaves[0], grad_outputs=weights.to(logits))
-    return gradient
+    return _gradient(model, batch, lambda logits: _checked_weights(weights, logits))
 
 
-def classify(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
+def _checked_weights(weights: Tensor, logits: Tensor) -> Tensor:
+    """Returns weights of logits, in their dtype and on their device."""
+    if not isinstance(weights, Tensor) or weights.shape != logits.shape:
+        got = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+        raise ValueError(f"weights: expected a tensor of shape {tuple(logits.shape)}, got {got}")
+    return weights.to(logits)
+
+
+def _gradient(
+    model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Returns the gradient of sum(weights(logits) * logits) with respect to the output of the embeddings."""
+    leaves = []
+
+    def cut(module: nn.Module, args: tuple, out: Tensor) -> Tensor:
+        # A leaf has a gradient even if all parameters are frozen, and none is computed for the embedding tables.
+        leaves.append(out.detach().requires_grad_())
+        return leaves[-1]
+
+    with _evaluation_mode(model), torch.inference_mode(False), torch.enable_grad():
+        handle = model.base_model.embeddings.register_forward_hook(cut)
+        try:
+            logits = _classify(model, batch)
+        finally:
+            handle.remove()
+        return torch.autograd.grad(logits, leaves[0], grad_outputs=weights(logits))[0]
+
+
+def _classify(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
     """Returns the (B, C) logits of a sequence classifier; labels of the batch are ignored."""
     return model(**{name: value for name, value in batch.items() if name != "labels"}, return_dict=True).logits
 
 
 @contextmanager
-def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
-    """Sets evaluation mode and `config.unpad = False` inside the context, and restores the earlier values at the end.
-
-    Raises:
-        TypeError: `model` is not a sequence classifier of this package.
-    """
+def _evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
+    """Sets evaluation mode and `config.unpad = False` inside the context, and restores the earlier values."""
     if not isinstance(model, EncoderPreTrainedModel) or not hasattr(model, "classifier"):
         raise TypeError(f"model: expected a sequence classifier of this package, got {type(model).__name__}")
     training = [module for module in model.modules() if module.training]
@@ -120,16 +134,8 @@ def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
             module.training = True
 
 
-def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
-    """Returns (B, C), in the dtype of `logits`, with 1 at the target class of each row, and 0 elsewhere.
-
-    Args:
-        logits: (B, C).
-        target: an integer for all rows, (B,) integers, or None for the class with the highest logit of each row.
-
-    Raises:
-        ValueError: `target` has a wrong shape or dtype, or is out of range.
-    """
+def _one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
+    """Returns (B, C), in the dtype of `logits`, with 1 at the target class of each row, and 0 elsewhere."""
     rows, classes = logits.shape
     if target is None:
         target = logits.argmax(-1)
@@ -144,30 +150,6 @@ def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
             f"target: expected classes from 0 to {classes - 1}, got {int(target.min())} to {int(target.max())}"
         )
     return nn.functional.one_hot(target.expand(rows), classes).to(logits.dtype)
-
-
-@contextmanager
-def _leaf_embeddings(model: EncoderPreTrainedModel) -> Iterator[list[Tensor]]:
-    """Makes the output of the embeddings a leaf of the autograd graph in each forward.
-
-    The gradient of this output is then available even if all parameters are frozen, and no gradient is computed for the
-    embedding tables.
-
-    Yields:
-        A list, to which each forward appends the output (B, L, hidden_size) of the embeddings.
-    """
-    leaves = []
-
-    def cut(module: nn.Module, args: tuple, out: Tensor) -> Tensor:
-        leaves.append(out.detach().requires_grad_())
-        return leaves[-1]
-
-    handle = model.base_model.embeddings.register_forward_hook(cut)
-    try:
-        with torch.inference_mode(False), torch.enable_grad():
-            yield leaves
-    finally:
-        handle.remove()
 
 
 def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: float = 1e-7) -> Tensor:
@@ -316,12 +298,12 @@ def layerwise_relevance(
         >>> layerwise_relevance(model, batch).tokens.shape
         torch.Size([1, 4])
     """
-    with evaluation_mode(model), torch.inference_mode(False), torch.no_grad():
+    with _evaluation_mode(model), torch.inference_mode(False), torch.no_grad():
         bert: Any = model.base_model
         layers = list(bert.encoder.layer)
         with _recorded([*layers, bert.pooler, bert.pooler.dense, model.classifier]) as seen:
-            logits = classify(model, batch)
-        start = one_hot(logits, target) * logits
+            logits = _classify(model, batch)
+        start = _one_hot(logits, target) * logits
         relevance = _through(model.classifier, seen[model.classifier].args[0], start)
         relevance = _through_pooler(bert.pooler, seen, relevance)
         per_layer = [relevance.sum(-1)]
@@ -331,8 +313,7 @@ def layerwise_relevance(
     return LayerwiseRelevance(per_layer[-1], tuple(reversed(per_layer)), start.sum(-1))
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(NamedTuple):
     args: tuple
     out: Any
 
@@ -374,19 +355,12 @@ def _through_pooler(pooler: Any, seen: Mapping[nn.Module, _Call], relevance: Ten
 
 
 def _through_layer(layer: Any, args: tuple, heads: int, relevance: Tensor) -> Tensor:
-    """Returns the relevance of an encoder layer's input from the relevance of its output, both (B, L, hidden).
-
-    Args:
-        layer: a layer of any encoder of this package; all have the same module names.
-        args: arguments of the layer's call; the last selects whether it returns attention maps.
-        heads: number of attention heads.
-        relevance: relevance of the output.
-    """
+    """Returns the relevance of an encoder layer's input from the relevance of its output, both (B, L, hidden)."""
     attention = layer.attention
     parts = [attention.self, attention.self.value, attention.output, attention.output.dense]
     parts += [layer.intermediate.dense, layer.output, layer.output.dense]
     with _recorded(parts) as seen:
-        layer(*args[:-1], True)
+        layer(*args[:-1], True)  # the last argument selects that attention maps are returned
     relevance = _through_block_end(layer.output, seen, relevance)
     relevance = _through(layer.intermediate.dense, seen[layer.intermediate.dense].args[0], relevance)
     relevance = _through_block_end(attention.output, seen, relevance)

@@ -16,26 +16,11 @@ from types import MappingProxyType
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import BertConfig, PreTrainedConfig
+from transformers import BertConfig
 
-from qacg_models.checkpoints.files import (
-    CONFIG_NAMES,
-    Report,
-    Source,
-    config_file,
-    open_source,
-    read_json,
-    some,
-    weights_file,
-)
-from qacg_models.checkpoints.fitting import NOTHING, Permissions, asking_for
-from qacg_models.checkpoints.loading import (
-    EncoderCheckpointLoading,
-    HeadCheckpointLoading,
-    prepare,
-    variant,
-)
-from qacg_models.checkpoints.names import part_of
+from qacg_models.checkpoints.files import CONFIG_NAMES, config_file, open_source, read_json, weights_file
+from qacg_models.checkpoints.fitting import NOTHING, Permissions, Report, Source, asking_for, part_of, some
+from qacg_models.checkpoints.loading import EncoderCheckpointLoading, HeadCheckpointLoading, prepare, variant
 from qacg_models.errors import CheckpointError
 from qacg_models.models.auto import MODELS, load_class
 from qacg_models.utils.files import atomic_folder, check_writable, explain_write_errors, follow_umask
@@ -51,6 +36,8 @@ _BERT_FIELDS = (
 _TOKENIZER_FILES = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
+# The head by which BERT of transformers is chosen, in this order.
+_HEADS = {"qa_outputs.weight": "BertForQuestionAnswering", "classifier.weight": "BertForSequenceClassification"}
 
 
 def convert(
@@ -62,9 +49,7 @@ def convert(
     config: Path | str | None = None,
     overrides: Mapping[str, object] = MappingProxyType({}),
     permissions: Permissions = NOTHING,
-    drop_unplaced: bool = False,
     overwrite: bool = False,
-    seed: int = 0,
 ) -> Report:
     """Converts a checkpoint to a model folder.
 
@@ -78,19 +63,15 @@ def convert(
         model: name of a class of this package; None: the class is inferred from the configuration or the tensors.
         config: the configuration file or its folder; None: the file beside the weights.
         overrides: fields that replace those of the checkpoint.
-        permissions: what the user permits for tensors that are missing or have another size.
-        drop_unplaced: True: drop tensors that the format "huggingface" cannot store, such as contexts. False: such
-            tensors raise CheckpointError.
+        permissions: what the user permits for tensors that are missing or have another size, or that the format
+            cannot store.
         overwrite: replace a model folder at `dst`.
-        seed: seed of the random values of tensors that the source lacks, in the format "own".
 
     Returns:
         The report about every tensor.
 
     Raises:
-        CheckpointError: `to` or `model` is unknown, the source cannot be converted, or `dst` has files and must not be
-            replaced: `overwrite` is False, or `dst` is no model folder or contains `src`.
-        InputError: `dst` cannot be written.
+        InputError: the source cannot be converted, or `dst` cannot be written or must not be replaced.
         OSError: a file of the source cannot be read.
     """
     src, dst = Path(src), Path(dst)
@@ -108,9 +89,9 @@ def convert(
         raise CheckpointError(f"to: expected 'own' for {head.__name__}, got {to!r}. Use --to own.")
     dst.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(dst) as folder, explain_write_errors(folder), torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         if to == "huggingface":
-            report = _write_hugging_face(folder, source, chosen, drop_unplaced, **options)
+            report = _write_hugging_face(folder, source, chosen, **options)
         else:
             if head is None:
                 converted, info = chosen.from_source(source, **options)
@@ -119,7 +100,7 @@ def convert(
             converted.save_pretrained(folder)
             report = info["report"]
             if report.missing:
-                report.notes.append(f"missing tensors have initial values (seed {seed})")
+                report.notes.append("missing tensors have initial values (seed 0)")
         copied = [name for name in _TOKENIZER_FILES if (weights.parent / name).is_file()]
         for name in copied:
             shutil.copyfile(weights.parent / name, folder / name)
@@ -142,10 +123,7 @@ def _check_destination(src: Path, dst: Path, overwrite: bool) -> None:
 
 
 def _head_class(weights: Path, name: str | None, config: Path | str | None) -> type[HeadCheckpointLoading] | None:
-    """Returns the class of a model with a head over any encoder; None if the checkpoint is for another class.
-
-    The class has the name `name`; if this is None, the model type in the configuration file.
-    """
+    """Returns the class `name`, or the one in the configuration, if its models have a head over any encoder."""
     heads = [entry for entry in MODELS if entry.tensors == "head"]
     if name is not None:
         chosen = [entry for entry in heads if entry.name == name]
@@ -157,7 +135,7 @@ def _head_class(weights: Path, name: str | None, config: Path | str | None) -> t
 
 
 def _encoder_class(source: Source, name: str | None, *, plain: bool) -> type[EncoderCheckpointLoading]:
-    """Returns the class with a name; None: the class in a configuration of this package, or inferred from the tensors.
+    """Returns the class `name`; None: the class in a configuration of this package, or inferred from the tensors.
 
     Without context tensors the inferred class is BERT with the checkpoint's head if `plain`, otherwise DEFAULT_MODEL.
     """
@@ -186,25 +164,30 @@ def _inferred_model(source: Source, plain: bool) -> str:
             f"{source.path}: model: expected the name of a class, since the tensors fit both QACG-BERT and CG-BERT, "
             "got none. Set model (qacg convert --model) to that name."
         )
-    if not plain:
-        return DEFAULT_MODEL
-    if "qa_outputs.weight" in source.tensors:
-        return "BertForQuestionAnswering"
-    return "BertForSequenceClassification" if "classifier.weight" in source.tensors else "BertModel"
+    return _bert_class(source.tensors) if plain else DEFAULT_MODEL
+
+
+def _bert_class(tensors: Mapping[str, Tensor]) -> str:
+    """Returns the name of the BERT, here and in transformers, that has the head in the tensors."""
+    return next((model for name, model in _HEADS.items() if name in tensors), "BertModel")
 
 
 def _write_hugging_face(
-    folder: Path, source: Source, model_class: type[EncoderCheckpointLoading], drop_unplaced: bool, **options
+    folder: Path,
+    source: Source,
+    model_class: type[EncoderCheckpointLoading],
+    permissions: Permissions,
+    overrides: Mapping[str, object],
 ) -> Report:
-    """Writes the tensors that BERT of transformers has; raises CheckpointError for others without `drop_unplaced`."""
-    prepared = prepare(model_class, source, **options)
+    """Writes the tensors that BERT of transformers has; raises CheckpointError for others without permission."""
+    prepared = prepare(model_class, source, permissions=permissions, overrides=overrides)
     tensors, report = dict(prepared.tensors), prepared.report
     if "qa_outputs.weight" in tensors and (pooler := [name for name in tensors if part_of(name) == "pooler"]):
         for name in pooler:
             del tensors[name]
         report.notes.append("dropped pooler.dense, which BertForQuestionAnswering of transformers does not have")
     names = [name for name in tensors if part_of(name) in ("context", "pooler gate")]
-    if names and not drop_unplaced:
+    if names and not permissions.drop_unplaced:
         raise CheckpointError(
             f"{report.source}: expected only tensors that BERT has, got {some(names)}. Set "
             f"{asking_for('drop_unplaced')} to drop them; predictions then differ from those of {report.model}."
@@ -213,18 +196,10 @@ def _write_hugging_face(
         del tensors[name]
     if names:
         report.notes.append(f"dropped {len(names)} tensors that BERT does not have")
-    _hugging_face_config(prepared.config, tensors).save_pretrained(folder)
+    fields = {field: getattr(prepared.config, field) for field in _BERT_FIELDS}
+    BertConfig(**fields, architectures=[_bert_class(tensors)]).save_pretrained(folder)
     copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     save_file(copies, folder / "model.safetensors", metadata={"format": "pt"})
     follow_umask([folder / "model.safetensors"])
     report.notes.append(f"{len(tensors)} tensors written as huggingface")
     return report
-
-
-def _hugging_face_config(config: PreTrainedConfig, tensors: Mapping[str, Tensor]) -> BertConfig:
-    heads = {
-        "qa_outputs.weight": "BertForQuestionAnswering",
-        "classifier.weight": "BertForSequenceClassification",
-    }
-    architecture = next((model for name, model in heads.items() if name in tensors), "BertModel")
-    return BertConfig(**{field: getattr(config, field) for field in _BERT_FIELDS}, architectures=[architecture])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qacg_models.errors import InputError
-from qacg_models.models.bertsum import NO_SENTENCE, BertSumForExtractiveSummarization
+from qacg_models.models.bertsum import BertSumForExtractiveSummarization
 from qacg_models.models.encoder_head import position_limit
 from qacg_models.sentiment.encoding import check_text, check_tokenizer, padded_rows
 from qacg_models.utils.fields import check_count, check_is_integer
@@ -46,14 +47,11 @@ class Answer:
     score: float
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """A question with a part of the text, as model input.
 
-    Attributes:
-        input_ids: token ids.
-        token_type_ids: token types; None if the tokenizer has none.
-        offsets: for each token its character range in the text; None for tokens that are not part of the text.
+    `token_type_ids` is None if the tokenizer has none. `offsets` has for each token its character range in the text,
+    or None for a token that is not part of the text.
     """
 
     input_ids: list[int]
@@ -64,22 +62,7 @@ class Window:
 def windows(
     question: str, context: str, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
 ) -> list[Window]:
-    """Divides `context` into windows of at most `max_length` tokens, including the question.
-
-    Args:
-        question: the question.
-        context: the text that may contain the answer.
-        tokenizer: a fast tokenizer.
-        max_length: maximum number of tokens in a window.
-        stride: number of tokens that consecutive windows share.
-
-    Returns:
-        The windows in the order of the text; together they contain every token of the text.
-
-    Raises:
-        InputError: `question` or `context` is empty, not a str, or cannot be encoded as UTF-8; the tokenizer is not
-            fast; `stride` is negative; or `max_length` leaves no more than `stride` tokens for the text.
-    """
+    """Divides `context` into windows of at most `max_length` tokens with the question, which share `stride` tokens."""
     for name, text in (("question", question), ("context", context)):
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"{name}: expected text, got {text!r}")
@@ -126,8 +109,8 @@ class QuestionAnswerer:
 
     Raises:
         TypeError: `model` is not a model of transformers, or a numeric argument is not an integer.
-        InputError: `tokenizer` is not one of transformers, has no padding token, or has more tokens than the model has
-            embeddings; `max_length` exceeds the encoder's positions; or `max_answer_tokens` or `batch_size` is below 1.
+        InputError: `tokenizer` does not fit the model or has no padding token; `max_length` exceeds the encoder's
+            positions; or `max_answer_tokens` or `batch_size` is below 1.
 
     Example:
         >>> from qacg_models import BertForQuestionAnswering, PlainBertConfig
@@ -153,18 +136,12 @@ class QuestionAnswerer:
     ):
         if not hasattr(model, "get_input_embeddings"):
             raise TypeError(f"model: expected a question-answering model, got {type(model).__name__}")
-        if max_length is not None:
-            check_is_integer("max_length", max_length)
         check_is_integer("stride", stride)
         limit = position_limit(model)
-        if max_length is None:
-            max_length = DEFAULT_LENGTH if limit is None else min(DEFAULT_LENGTH, limit)
-        elif limit is not None and max_length > limit:
-            raise InputError(
-                f"max_length: expected at most {limit}, as many as the encoder has positions, got {max_length}"
-            )
-        for name, value in (("max_answer_tokens", max_answer_tokens), ("batch_size", batch_size)):
-            check_count(name, value)
+        default = DEFAULT_LENGTH if limit is None else min(DEFAULT_LENGTH, limit)
+        max_length = _checked_length(max_length, limit, default)
+        check_count("max_answer_tokens", max_answer_tokens)
+        check_count("batch_size", batch_size)
         check_tokenizer(tokenizer, model.get_input_embeddings().num_embeddings)
         self.model = model
         self.tokenizer = tokenizer
@@ -186,9 +163,8 @@ class QuestionAnswerer:
             The answer with its score and its position in the text.
 
         Raises:
-            InputError: `question` or `context` is empty, not a str, or cannot be encoded; the tokenizer is not fast;
-                `self.stride` is negative; `self.max_length` leaves no more than `stride` tokens for the text; or the
-                text has no tokens, and "no answer" is not allowed.
+            InputError: `question` or `context` is not a text with a token; the tokenizer is not fast; or `max_length`
+                and `stride` leave no tokens for the text.
             TypeError: the model's output has no `start_logits` or no `end_logits`.
         """
         return self.answers(question, context, 1)[0]
@@ -212,20 +188,16 @@ class QuestionAnswerer:
             The answers, best first.
 
         Raises:
-            InputError: `question` or `context` is empty, not a str, or cannot be encoded; the tokenizer is not fast;
-                `self.stride` is negative; `self.max_length` leaves no more than `stride` tokens for the text; or the
-                text has no tokens, and "no answer" is not allowed.
+            InputError: `question` or `context` is not a text with a token; `count` is below 1; the tokenizer is not
+                fast; or `max_length` and `stride` leave no tokens for the text.
             TypeError: `count` is not an integer, or the model's output has no `start_logits` or no `end_logits`.
-            ValueError: `count` is below 1.
         """
-        check_is_integer("count", count)
-        if count < 1:
-            raise ValueError(f"count: expected at least 1, got {count}")
+        check_count("count", count)
         spans: dict[tuple[int, int], float] = {}
         nothing = float("inf")
         read = windows(question, context, self.tokenizer, self.max_length, self.stride)
         for part, starts, ends in self._scores(read):
-            allowed = allowed_tokens([w.offsets for w in part], starts.shape[1], starts.device)
+            allowed = allowed_tokens(part, starts.shape[1])
             # Different token spans can have the same characters, so more than `count` spans are computed.
             for window, found in zip(part, best_spans(starts, ends, allowed, self.max_answer_tokens, 4 * count)):
                 for span in found:
@@ -249,22 +221,38 @@ class QuestionAnswerer:
     @torch.inference_mode()
     def _scores(self, read: list[Window]) -> Iterator[tuple[list[Window], Tensor, Tensor]]:
         """Yields batches of windows with start and end logits, (B, L) float32 on the CPU."""
-        device = self.model.device
-        training = self.model.training
-        self.model.eval()
-        try:
+        with _evaluating(self.model):
             for i in range(0, len(read), self.batch_size):
                 part = read[i : i + self.batch_size]
-                inputs = {name: t.to(device) for name, t in pad_windows(part, self.tokenizer.pad_token_id).items()}
-                out = self.model(**inputs)
+                inputs = pad_windows(part, self.tokenizer.pad_token_id)
+                out = self.model(**{name: t.to(self.model.device) for name, t in inputs.items()})
                 if getattr(out, "start_logits", None) is None or getattr(out, "end_logits", None) is None:
                     raise TypeError(
                         f"model: expected outputs with start_logits and end_logits, got {type(out).__name__}. Use a "
                         "question-answering model"
                     )
                 yield part, out.start_logits.float().cpu(), out.end_logits.float().cpu()
-        finally:
-            self.model.train(training)
+
+
+def _checked_length(given: int | None, limit: int | None, default: int) -> int:
+    """Returns the maximum number of tokens of an input; `limit` is the number of the encoder's positions."""
+    if given is None:
+        return default
+    check_is_integer("max_length", given)
+    if limit is not None and given > limit:
+        raise InputError(f"max_length: expected at most {limit}, as many as the encoder has positions, got {given}")
+    return given
+
+
+@contextmanager
+def _evaluating(model: PreTrainedModel) -> Iterator[None]:
+    """Sets evaluation mode inside the block."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 def pad_windows(part: list[Window], pad_token_id: int) -> dict[str, Tensor]:
@@ -297,7 +285,7 @@ class Span(NamedTuple):
 def best_spans(
     start_logits: Tensor, end_logits: Tensor, allowed: Tensor, max_tokens: int, count: int
 ) -> list[list[Span]]:
-    """Returns the best spans of each window, best first.
+    """Returns at most `count` spans of each of B windows, best first; fewer if fewer are allowed.
 
     Args:
         start_logits: (B, L) scores of first tokens, any floating-point dtype; sums are computed in float32.
@@ -305,22 +293,8 @@ def best_spans(
         allowed: (B, L) booleans: tokens that can begin or end an answer.
         max_tokens: maximum number of tokens in a span.
         count: maximum number of spans for a window.
-
-    Returns:
-        For each of B windows, at most `count` spans; an empty list for a window without an allowed span.
-
-    Raises:
-        ValueError: the tensors do not all have the same shape (B, L), or `max_tokens` or `count` is below 1.
     """
-    if start_logits.dim() != 2 or not start_logits.shape == end_logits.shape == allowed.shape:
-        shapes = ", ".join(str(tuple(t.shape)) for t in (start_logits, end_logits, allowed))
-        raise ValueError(f"start_logits, end_logits, allowed: expected equal shapes (B, L), got {shapes}")
-    for name, value in (("max_tokens", max_tokens), ("count", count)):
-        if value < 1:
-            raise ValueError(f"{name}: expected at least 1, got {value}")
-    batch, length = start_logits.shape
-    if not start_logits.numel():
-        return [[] for _ in range(batch)]
+    length = start_logits.shape[1]
     width = min(max_tokens, length)
     starts = start_logits.float().masked_fill(~allowed, float("-inf"))
     ends = F.pad(end_logits.float().masked_fill(~allowed, float("-inf")), (0, width - 1), value=float("-inf"))
@@ -334,17 +308,10 @@ def best_spans(
     return found
 
 
-def allowed_tokens(offsets: list[list[tuple[int, int] | None]], length: int, device: torch.device) -> Tensor:
-    """Returns (B, length) booleans: True for tokens with at least one character of the text.
-
-    Args:
-        offsets: for each of B windows, the character ranges of its tokens; None for tokens that are not part of the
-            text.
-        length: number of tokens of the padded windows.
-        device: device of the result.
-    """
-    rows = [[place is not None and place[0] < place[1] for place in row] for row in offsets]
-    return torch.tensor([row + [False] * (length - len(row)) for row in rows], dtype=torch.bool, device=device)
+def allowed_tokens(part: list[Window], length: int) -> Tensor:
+    """Returns (B, length) booleans: True for tokens of B windows with at least one character of the text."""
+    rows = [[place is not None and place[0] < place[1] for place in window.offsets] for window in part]
+    return torch.tensor([row + [False] * (length - len(row)) for row in rows], dtype=torch.bool)
 
 
 _WORD = re.compile(r"\w+")
@@ -357,24 +324,11 @@ def trigrams(sentence: str) -> set[tuple[str, str, str]]:
 
 
 def select(sentences: Sequence[str], scores: Sequence[float], count: int, block_trigrams: bool = True) -> list[int]:
-    """Selects the sentences with the highest scores.
+    """Returns the indices of at most `count` sentences with the highest scores, in the order of the text.
 
-    Args:
-        sentences: the sentences of the text.
-        scores: score of each sentence; among equal scores the earlier sentence is selected.
-        count: maximum number of selected sentences.
-        block_trigrams: skip a sentence that shares three consecutive words with an already selected sentence.
-
-    Returns:
-        Indices of the selected sentences, in the order of the text.
-
-    Raises:
-        ValueError: `count` is below 1, or the numbers of scores and sentences differ.
+    Among equal scores, the earlier sentence is selected. With `block_trigrams`, a sentence that shares three
+    consecutive words with an already selected sentence is skipped.
     """
-    if count < 1:
-        raise ValueError(f"count: expected at least 1, got {count}")
-    if len(scores) != len(sentences):
-        raise ValueError(f"scores: expected one for each of {len(sentences)} sentences, got {len(scores)}")
     taken: list[int] = []
     seen: set[tuple[str, str, str]] = set()
     for i in sorted(range(len(sentences)), key=lambda i: (-scores[i], i)):
@@ -388,14 +342,10 @@ def select(sentences: Sequence[str], scores: Sequence[float], count: int, block_
     return sorted(taken)
 
 
-@dataclass(frozen=True)
-class Document:
-    """The BertSum input of a document.
+class Document(NamedTuple):
+    """The BertSum input of a document: the tokens [CLS] sentence [SEP] of every sentence.
 
-    Attributes:
-        input_ids: token ids of [CLS] sentence [SEP] for every sentence.
-        token_type_ids: 0 and 1 for alternating sentences.
-        positions: index of the [CLS] of each sentence in `input_ids`.
+    Token types are 0 and 1 for alternating sentences. `positions` has the index of each sentence's [CLS].
     """
 
     input_ids: list[int]
@@ -404,22 +354,7 @@ class Document:
 
 
 def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Document:
-    """Encodes the leading sentences that fit completely into `max_length` tokens.
-
-    If the first sentence does not fit, it is truncated, and no other sentence is encoded.
-
-    Args:
-        sentences: the sentences of the text, at least one.
-        tokenizer: a tokenizer with [CLS] and [SEP].
-        max_length: maximum number of tokens.
-
-    Returns:
-        The tokens, and the index of the [CLS] of each encoded sentence.
-
-    Raises:
-        InputError: an argument is invalid; the message names it. Of the sentences, only the encoded ones and the next
-            one are checked.
-    """
+    """Encodes the leading sentences that fit completely into `max_length` tokens, or else the first one, cut off."""
     if isinstance(sentences, str) or not sentences:
         raise InputError(f"sentences: expected a list of at least one sentence, got {sentences!r}")
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
@@ -445,17 +380,12 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
     return Document(ids, types, positions)
 
 
-def pad_documents(documents: Sequence[Document], pad_token_id: int) -> dict[str, Tensor]:
-    """Returns one or more documents as a padded batch of int64 tensors for BertSum.
-
-    The batch has (B, L) input_ids, attention_mask and token_type_ids, and (B, S) sentence_positions padded with -1.
-    """
-    return {
-        "input_ids": padded_rows([d.input_ids for d in documents], pad_token_id),
-        "attention_mask": padded_rows([[1] * len(d.input_ids) for d in documents], 0),
-        "token_type_ids": padded_rows([d.token_type_ids for d in documents], 0),
-        "sentence_positions": padded_rows([d.positions for d in documents], NO_SENTENCE),
-    }
+def document_batch(document: Document) -> dict[str, Tensor]:
+    """Returns a document as a batch: (1, L) input_ids, attention_mask and token_type_ids, (1, S) sentence_positions."""
+    ids = torch.tensor([document.input_ids])
+    types, positions = torch.tensor([document.token_type_ids]), torch.tensor([document.positions])
+    mask = torch.ones_like(ids)
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, "sentence_positions": positions}
 
 
 @dataclass(frozen=True)
@@ -492,8 +422,8 @@ class ExtractiveSummarizer:
 
     Raises:
         TypeError: `model` has another class, or `max_length` is not an integer.
-        InputError: `tokenizer` is not one of transformers, has no padding token, or has more tokens than the model has
-            embeddings; or `max_length` exceeds the encoder's positions.
+        InputError: `tokenizer` does not fit the model or has no padding token, or `max_length` exceeds the encoder's
+            positions.
 
     Example:
         >>> from qacg_models import BertModel, BertSumConfig, BertSumForExtractiveSummarization, PlainBertConfig
@@ -517,15 +447,8 @@ class ExtractiveSummarizer:
     ):
         if not hasattr(model, "max_length"):  # a compiled model has another class
             raise TypeError(f"model: expected a BertSumForExtractiveSummarization, got {type(model).__name__}")
-        if max_length is not None:
-            check_is_integer("max_length", max_length)
         limit = model.max_length
-        if max_length is None:
-            max_length = 512 if limit is None else limit
-        elif limit is not None and max_length > limit:
-            raise InputError(
-                f"max_length: expected at most {limit}, as many as the encoder has positions, got {max_length}"
-            )
+        max_length = _checked_length(max_length, limit, 512 if limit is None else limit)
         check_tokenizer(tokenizer, model.get_input_embeddings().num_embeddings)
         self.model = model
         self.tokenizer = tokenizer
@@ -544,14 +467,13 @@ class ExtractiveSummarizer:
             (all but the `unread` ones).
 
         Raises:
-            InputError: there is no sentence; a sentence that is read is empty, not a str, or cannot be encoded; the
-                tokenizer has no [CLS] or no [SEP]; or `max_length` of this object is below 3.
+            InputError: there is no sentence, or one without text; `count` is below 1; the tokenizer has no [CLS] or no
+                [SEP]; or `max_length` is below 3.
             TypeError: `document` is neither text nor iterable, or `count` is not an integer.
-            ValueError: `count` is below 1.
         """
         if not isinstance(document, Iterable):
             raise TypeError(f"document: expected text or a list of sentences, got {type(document).__name__}")
-        check_is_integer("count", count)
+        check_count("count", count)
         sentences = split_sentences(document) if isinstance(document, str) else list(document)
         read = encode_document(sentences, self.tokenizer, self.max_length)
         scores = self._scores(read)
@@ -561,12 +483,8 @@ class ExtractiveSummarizer:
 
     @torch.inference_mode()
     def _scores(self, document: Document) -> list[float]:
-        training = self.model.training
-        self.model.eval()
-        try:
-            batch = pad_documents([document], self.tokenizer.pad_token_id)
-            if not self.model.takes_token_types:
-                del batch["token_type_ids"]
+        batch = document_batch(document)
+        if not self.model.takes_token_types:
+            del batch["token_type_ids"]
+        with _evaluating(self.model):
             return self.model(**{name: t.to(self.model.device) for name, t in batch.items()}).scores[0].tolist()
-        finally:
-            self.model.train(training)

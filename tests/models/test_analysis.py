@@ -1,7 +1,5 @@
 """Sensitivity and relevance of every model, compared with their formulas and finite differences."""
 
-import threading
-
 import pytest
 import torch
 from errors import error_cases, raises
@@ -273,22 +271,3 @@ def layer_relevance(w, n, x, attention, relevance):
         -1,
     )
     return linear("attention.self.value", x, relevance)
-
-
-def test_attribution_in_two_threads_is_independent(made):
-    model, batch = made
-    other = strengthen(type(model)(model.config)).double()
-    with torch.no_grad():
-        other.classifier.weight.mul_(-1)
-    expected = [layerwise_relevance(m, batch, 0).tokens for m in (model, other)]
-    found = {}
-    threads = [
-        threading.Thread(target=lambda i=i, m=m: found.update({i: layerwise_relevance(m, batch, 0).tokens}))
-        for i, m in enumerate((model, other))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for i in (0, 1):
-        torch.testing.assert_close(found[i], expected[i])

@@ -3,7 +3,7 @@
 import checkpoint_tables as tables
 import pytest
 from errors import raises
-from qacg_models.checkpoints.names import Layout, part_of
+from qacg_models.checkpoints.fitting import Layout, part_of
 from qacg_models.errors import CheckpointError
 
 OURS = [*tables.backbone_names(layers=2), "classifier.weight", "classifier.bias"]
@@ -30,7 +30,6 @@ def test_layout_maps_published_names_to_ours(form, outer):
     theirs = {outer + name: ours for name, ours in FORMS[form]({name: name for name in [*OURS, *CONTEXT]}).items()}
     layout = Layout.of(theirs)
     assert {name: layout.to_ours(name) for name in theirs} == theirs
-    assert layout.gamma_beta == (form in ("converted", "released"))
     assert layout.attention == ("compact" if form == "compact" else "released")
     assert layout.outer == outer
 

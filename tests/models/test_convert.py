@@ -2,9 +2,7 @@
 
 import argparse
 import json
-import os
 import re
-from pathlib import Path
 
 import checkpoint_tables as tables
 import pytest
@@ -34,7 +32,6 @@ from qacg_models.errors import CheckpointError
 from safetensors.torch import load_file, save_file
 
 SIZES = {**TINY, "type_vocab_size": 2}
-SHARED = {"context_projection": "head", "lambda_bias": False}  # projections shared by the heads, gates without biases
 
 
 def qacg(folder, **settings):
@@ -88,27 +85,6 @@ def test_convert_released_checkpoint_to_own_folder(tmp_path, capsys):
     assert (tmp_path / "new" / "vocab.txt").read_text() == "[PAD]\n"
 
 
-def test_load_shared_projections_as_full_matrices(tmp_path):
-    model = qacg(tmp_path / "own", **SHARED)
-    full = {"context_projection": "hidden", "lambda_bias": True}
-    whole, info = QACGBertForSequenceClassification.from_pretrained(tmp_path / "own", **full, output_loading_info=True)
-    state = whole.state_dict()
-    for layer in range(2):
-        where = f"bert.encoder.layer.{layer}.attention.self"
-        small = model.state_dict()[f"{where}.context_for_q.weight"]
-        assert torch.equal(state[f"{where}.context_for_q.weight"], torch.block_diag(small, small, small))
-        small_bias = model.state_dict()[f"{where}.context_for_k.bias"]
-        assert torch.equal(state[f"{where}.context_for_k.bias"], torch.cat([small_bias] * 3))
-        assert torch.equal(state[f"{where}.lambda_q_query_layer.bias"], torch.zeros(1))
-    # Four projection tensors and four new biases in each layer.
-    assert len(info["report"].reshaped) == 16
-    whole.save_pretrained(tmp_path / "whole")
-    torch.testing.assert_close(logits(whole.double()), logits(model.double()), rtol=1e-12, atol=1e-12)
-    # Back again, because the blocks are equal and the biases zero.
-    back = QACGBertForSequenceClassification.from_pretrained(tmp_path / "whole", **SHARED)
-    same(back.double(), model.state_dict())
-
-
 def test_load_fewer_contexts_only_on_request(tmp_path):
     model = qacg(tmp_path)
     with raises("CheckpointError: context_embeddings.weight: expected shape (2, 12), got (3, 12). Set contexts to 3"):
@@ -119,41 +95,14 @@ def test_load_fewer_contexts_only_on_request(tmp_path):
     assert torch.equal(fewer.context_embeddings.weight, model.bert.context_embeddings.weight[:2])
 
 
-def test_load_different_projections_as_shared_raises(tmp_path):
+def test_load_another_variant_raises(tmp_path):
     qacg(tmp_path)
-    with raises("CheckpointError: context_for_q.weight: expected shape (4, 4), got (12, 12). The heads"):
+    with raises("CheckpointError: context_for_q.weight: expected shape (4, 4), got (12, 12)"):
         QACGBertModel.from_pretrained(tmp_path, context_projection="head")
-    with raises(
-        "CheckpointError: expected gates without biases, got ...lambda_k_context_layer.bias. Set lambda_bias=True"
-    ):
+    with raises("CheckpointError: expected only encoder tensors that the model has, got ...lambda_k_context"):
         QACGBertModel.from_pretrained(tmp_path, lambda_bias=False)
-
-
-def test_load_expands_gates_to_every_head(tmp_path):
-    model = qacg(tmp_path / "own")
-    each = QACGBertForSequenceClassification.from_pretrained(tmp_path / "own", lambda_per_head=True)
-    gate = each.bert.encoder.layer[1].attention.self.lambda_k_key_layer
-    assert gate.weight.shape == (3, 4)
-    assert torch.equal(gate.weight, model.bert.encoder.layer[1].attention.self.lambda_k_key_layer.weight.expand(3, 4))
-    torch.testing.assert_close(logits(each.double()), logits(model.double()), rtol=1e-12, atol=1e-12)
-    each.float().save_pretrained(tmp_path / "each")
-    back = QACGBertForSequenceClassification.from_pretrained(tmp_path / "each", lambda_per_head=False)
-    same(back, {name: tensor.float() for name, tensor in model.state_dict().items()})
-    qacg(tmp_path / "differ", lambda_per_head=True)
-    with raises("CheckpointError: The heads have different gates"):
-        QACGBertModel.from_pretrained(tmp_path / "differ", lambda_per_head=False)
-
-
-@pytest.mark.parametrize(("had", "heads"), [(4, 3), (3, 2)])
-def test_load_gate_of_other_heads_names_the_heads(had, heads, tmp_path):
-    """Either the gates have the wrong number of rows, or the configuration has the wrong number of heads."""
-    qacg(tmp_path, lambda_per_head=True)
-    weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
-    state = {name: x[:1].repeat(had, 1) if x.shape == (3, 4) else x for name, x in load_file(weights).items()}
-    save_file(state, weights, metadata={"format": "pt"})
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_attention_heads": heads}))
-    with raises(f"CheckpointError: got ({had}, 4). The gate has {had} heads, the model {heads}. Use ...heads={had}."):
-        QACGBertModel.from_pretrained(tmp_path)
+    with raises("CheckpointError: lambda_q_query_layer.weight: expected shape (3, 4), got (1, 4)"):
+        QACGBertModel.from_pretrained(tmp_path, lambda_per_head=True)
 
 
 def test_convert_huggingface_is_read_by_transformers(tmp_path):
@@ -264,23 +213,6 @@ def test_convert_destination_is_complete_or_unchanged(tmp_path, capsys, monkeypa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "notes", "other", "own"]
 
 
-def test_convert_failed_rename_keeps_the_old_model(tmp_path, monkeypatch):
-    model = qacg(tmp_path / "own")
-    qacg(tmp_path / "other", contexts=["d", "e"])
-    rename = os.rename
-
-    def failing(source, destination):
-        if Path(destination) == tmp_path / "own" and Path(source).name == "new":
-            raise OSError("no space left on device")
-        rename(source, destination)
-
-    monkeypatch.setattr(os, "rename", failing)
-    with raises("OSError: no space left"):
-        convert(tmp_path / "other", tmp_path / "own", overwrite=True)
-    same(QACGBertForSequenceClassification.from_pretrained(tmp_path / "own"), model.state_dict())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "own"]
-
-
 def test_convert_bad_arguments_raise(tmp_path, capsys):
     own = tmp_path / "own"
     qacg(own)
@@ -290,27 +222,19 @@ def test_convert_bad_arguments_raise(tmp_path, capsys):
     assert "expected NAME=VALUE" in capsys.readouterr().err
     with raises("CheckpointError: to: expected one of own, huggingface, got 'onnx'"):
         convert(own, tmp_path / "new", to="onnx")
-    with raises("ValueError: weights_only: expected True, got False. Pickled code never runs"):
-        QACGBertModel.from_pretrained(own, weights_only=False)
-    with raises("ValueError: state_dict: expected None with the checkpoint ..."):
-        QACGBertModel.from_pretrained(own, state_dict={})
     assert not (tmp_path / "new").exists()
 
 
-def test_convert_initial_values_follow_the_seed(tmp_path, capsys):
+def test_convert_initial_values_are_the_same_every_time(tmp_path):
     plain(tmp_path / "own")
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        convert(tmp_path / "own", tmp_path / name, model="QACGBertForSequenceClassification", seed=seed)
+    for name in "ab":
+        convert(tmp_path / "own", tmp_path / name, model="QACGBertForSequenceClassification")
     assert torch.equal(torch.rand(3), expected)
-    a, b, c = (load_file(tmp_path / name / "model.safetensors") for name in "abc")
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     assert all(torch.equal(a[name], b[name]) for name in a)
-    assert {name for name in a if not torch.equal(a[name], c[name])} <= {
-        name for name in a if name not in tables.backbone(a)
-    }
-    assert not torch.equal(a["bert.context_embeddings.weight"], c["bert.context_embeddings.weight"])
 
 
 def test_convert_prints_its_report_as_json(tmp_path, capsys):
@@ -362,34 +286,31 @@ def test_convert_pretrained_minilm_keeps_every_tensor(tmp_path):
 POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
 
-def answering(folder):
+def answering(folder, with_pooler=False):
+    """A saved question-answering model; optionally with the pooler that other programs store."""
     model = strengthen(BertForQuestionAnswering(PlainBertConfig(**SIZES))).eval()
     model.save_pretrained(folder)
+    if with_pooler:
+        path, size = folder / "model.safetensors", SIZES["hidden_size"]
+        pooler = {name: torch.randn(*shape) for name, shape in zip(POOLER, ((size, size), (size,)))}
+        save_file({name: tensor.clone() for name, tensor in load_file(path).items()} | pooler, path)
     return model
-
-
-def with_pooler(folder):
-    """Adds the pooler that other programs store to the file; returns it."""
-    path = folder / "model.safetensors"
-    generator = torch.Generator().manual_seed(5)
-    size = SIZES["hidden_size"]
-    pooler = {name: torch.randn(*shape, generator=generator) for name, shape in zip(POOLER, ((size, size), (size,)))}
-    save_file({name: tensor.clone() for name, tensor in load_file(path).items()} | pooler, path)
-    return pooler
 
 
 def test_flags_in_convert_errors_exist():
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     (allow,) = (action for action in parser._actions if action.dest == "allow")
-    named = [*Permissions.__dataclass_fields__, "drop_unplaced"]
-    assert [re.search(r"--allow ([a-z-]+)", asking_for(permission))[1] for permission in named] == [*allow.choices]
+    named = [
+        re.search(r"--allow ([a-z-]+)", asking_for(permission))[1] for permission in Permissions.__dataclass_fields__
+    ]
+    assert named == [*allow.choices]
 
 
 def test_convert_answer_pooler_is_kept_on_request(tmp_path):
     """Loads the pooler from a foreign file, saves it, and converts it to Hugging Face, which has none."""
-    model = answering(tmp_path / "foreign")
-    pooler = with_pooler(tmp_path / "foreign")
+    model = answering(tmp_path / "foreign", with_pooler=True)
+    stored = load_file(tmp_path / "foreign" / "model.safetensors")
     loaded, info = BertForQuestionAnswering.from_pretrained(
         tmp_path / "foreign", answer_pooler=True, output_loading_info=True
     )
@@ -399,8 +320,7 @@ def test_convert_answer_pooler_is_kept_on_request(tmp_path):
     for folder in ("own", "set"):
         again = BertForQuestionAnswering.from_pretrained(tmp_path / folder)
         assert again.config.answer_pooler
-        for name, tensor in {**model.state_dict(), **pooler}.items():
-            assert torch.equal(again.state_dict()[name], tensor), (folder, name)
+        same(again, stored)
         assert not any(p.requires_grad for p in again.bert.pooler.parameters())
     report = convert(tmp_path / "own", tmp_path / "hf", to="huggingface")
     assert "dropped pooler.dense" in " ".join(report.notes)

@@ -22,32 +22,21 @@ OPENMP = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
 
 @pytest.fixture
 def cgroup(tmp_path, monkeypatch):
-    """Writes files of a control group, which `cpu_quota` reads."""
+    """Writes the file of a control group that `cpu_quota` reads."""
     monkeypatch.setattr(devices, "_CGROUP", tmp_path)
 
-    def write(**files):
-        (tmp_path / "cpu").mkdir()
-        for name, text in files.items():
-            name = name.replace("max", "cpu.max") if name == "max" else f"cpu/cpu.cfs_{name}_us"
-            (tmp_path / name).write_text(f"{text}\n", encoding="ascii")
+    def write(text):
+        (tmp_path / "cpu.max").write_text(f"{text}\n", encoding="ascii")
 
     return write
 
 
 @pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({"max": "200000 100000"}, 2),
-        ({"max": "150000 100000"}, 2),
-        ({"max": "10000 100000"}, 1),
-        ({"max": "max 100000"}, None),
-        ({"quota": 300000, "period": 100000}, 3),
-        ({"quota": -1, "period": 100000}, None),
-        ({}, None),
-    ],
+    ("text", "cores"),
+    [("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1), ("max 100000", None), ("", None)],
 )
-def test_cpu_quota_of_a_control_group_is_read(cgroup, files, cores):
-    cgroup(**files)
+def test_cpu_quota_of_a_control_group_is_read(cgroup, text, cores):
+    cgroup(text)
     assert devices.cpu_quota() == cores
 
 
@@ -61,7 +50,7 @@ def three_threads():
 
 @pytest.mark.parametrize(("quota", "count", "expected"), [("1", 0, 1), ("1", None, 1), ("9", 0, 3), ("1", 2, 2)])
 def test_cpu_threads_default_stays_within_the_quota(cgroup, three_threads, quota, count, expected):
-    cgroup(max=f"{quota}00000 100000")
+    cgroup(f"{quota}00000 100000")
     with devices.cpu_threads(count):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == 3
@@ -107,7 +96,7 @@ def test_let_threads_sleep_after_torch_changes_nothing(no_policy):
 
 
 def test_train_prints_and_records_its_thread_count(cgroup, three_threads, small_data, tmp_path, capsys):
-    cgroup(max="100000 100000")
+    cgroup("100000 100000")
     flags = [
         "--set=hidden_size=8",
         "--set=layers=1",

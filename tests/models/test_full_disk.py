@@ -7,12 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import warm_python
 from forked_commands import can_mount
 from full_members import members
+from processes import ROOT, SUPPORT, run_python
 from qacg_models.cli.program import main
 from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS
@@ -27,8 +26,7 @@ SMALL = [
 ]
 SMALL += ["--learning-rate=3e-3", "--set=eval_every=20", "--set=checkpoint_every=7"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-ROOT = Path(__file__).resolve().parents[2]
-PATHS = os.pathsep.join(map(str, (ROOT, ROOT / "python", ROOT / "tests/support")))
+PATHS = (ROOT, ROOT / "python", SUPPORT)
 
 
 @pytest.fixture
@@ -46,11 +44,11 @@ ON_SMALL_DISK = """
 import shutil, sys
 from pathlib import Path
 from forked_commands import mount_small_disk
+folder, size, kept, *arguments = sys.argv[1:]
+mount_small_disk(Path(folder), int(size))  # before an import that starts threads
 from qacg_models.cli import main
 from qacg_models.cli.commands import predict
 predict.WINDOW = 50
-folder, size, kept, *arguments = sys.argv[1:]
-mount_small_disk(Path(folder), int(size))
 status = main(arguments)
 shutil.copytree(folder, kept)
 sys.exit(status)
@@ -73,7 +71,7 @@ def on_small_disk(arguments, folder, size):
     if not can_mount(folder):
         pytest.skip("no tmpfs can be mounted here, as in a container without user namespaces")
     kept = folder.with_name("kept")
-    done = warm_python.run("-c", ON_SMALL_DISK, folder, size, kept, *arguments, PYTHONPATH=PATHS)
+    done = run_python("-c", ON_SMALL_DISK, folder, size, kept, *arguments, status=None, paths=PATHS)
     folder.rmdir()
     kept.rename(folder)
     return done
@@ -81,7 +79,7 @@ def on_small_disk(arguments, folder, size):
 
 def with_small_files(arguments, size):
     """Runs qacg with a file size limit of `size` bytes, beyond which writing fails as on a full disk."""
-    return warm_python.run("-c", WITH_SMALL_FILES, size, *arguments, PYTHONPATH=PATHS)
+    return run_python("-c", WITH_SMALL_FILES, size, *arguments, status=None, paths=PATHS)
 
 
 def last_line(done):

@@ -17,7 +17,7 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from qacg_models.checkpoints.names import BERTSUM_ALIASES, HeadLayout
+from qacg_models.checkpoints.fitting import BERTSUM_ALIASES, HeadLayout
 from qacg_models.cli.program import main
 from qacg_models.conversion import convert
 from qacg_models.errors import CheckpointError
@@ -185,12 +185,11 @@ def test_load_head_errors_name_file_and_tensor(tmp_path):
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.config.save_pretrained(tmp_path)
 
-    def refuse(changes, match, **options):
+    def refuse(changes, match):
         changed = {name: t.clone() for name, t in {**state, **changes}.items() if t is not None}
         save_file(changed, tmp_path / "model.safetensors")
         with raises(f"CheckpointError: model.safetensors: {match}"):
-            QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, **options)
-        return changed
+            QueryAttentionForQuestionAnswering.from_pretrained(tmp_path)
 
     layer = "backbone.encoder.layer.1.output.dense"
     refuse({f"{layer}.weight": None}, f"expected ... encoder tensors of QueryAttention..., ...without {layer}.weight")
@@ -199,28 +198,18 @@ def test_load_head_errors_name_file_and_tensor(tmp_path):
         {"key_layer.bias": None},
         "expected 10 head tensors of ..., got 9, without key_layer.bias. Set initialize_missing",
     )
-    refuse({f"{layer}.weight": torch.ones(12, 21)}, f"{layer}.weight: expected shape (12, 20), got (12, 21)")
     wide = {"query_classify_layer.weight": torch.ones(4, 12), "query_classify_layer.bias": torch.ones(4)}
     refuse(wide, "query_classify_layer.weight: expected shape (6, 12), got (4, 12). Set ignore_mismatched_sizes")
     refuse({f"{layer}.bias": torch.full((12,), float("nan"))}, f"{layer}.bias: expected finite values")
     refuse({f"{layer}.bias": torch.ones(12, dtype=torch.int64)}, f"{layer}.bias: expected a floating-point dtype, got")
     third = {"backbone.encoder.layer.2.output.dense.bias": torch.ones(12)}
     refuse(third, "expected only encoder tensors that the model has, got ...backbone.encoder.layer.2.output.dense.bias")
-    twin = {"backbone.embeddings.LayerNorm.gamma": torch.ones(12)}
-    refuse(twin, "expected one tensor for ..., got backbone.embeddings.LayerNorm...and")
 
     save_file({**state, **wide}, tmp_path / "model.safetensors")
     fresh, info = QueryAttentionForQuestionAnswering.from_pretrained(
         tmp_path, ignore_mismatched_sizes=True, output_loading_info=True
     )
     assert sorted(info["report"].missing) == sorted(wide) and fresh.query_classify_layer.weight.shape == (6, 12)
-    del state[f"{layer}.weight"]
-    save_file(state, tmp_path / "model.safetensors")
-    fresh, info = QueryAttentionForQuestionAnswering.from_pretrained(
-        tmp_path, initialize_missing=True, output_loading_info=True
-    )
-    assert info["report"].missing == [f"{layer}.weight"]
-    assert bool(fresh.backbone.encoder.layer[1].output.dense.weight.isfinite().all())
 
 
 def test_load_head_missing_or_bad_config_raises(tmp_path):

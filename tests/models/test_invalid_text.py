@@ -123,7 +123,7 @@ def test_convert_bad_index_or_header_raises(model, tmp_path, capsys):
     index.write_text(json.dumps({"weight_map": {"a": index.name}}))
     fails(capsys, ["convert", tmp_path, new], f"{index}: expected a file that ends in .safetensors")
     index.write_text('{"weight_map": ' + DEEP)
-    fails(capsys, ["convert", tmp_path, new], f"{index}: expected JSON", "nested too deep")
+    fails(capsys, ["convert", tmp_path, new], f"{index}: is not JSON", "nested too deep")
     index.unlink()
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(len(DEEP).to_bytes(8, "little") + DEEP.encode())

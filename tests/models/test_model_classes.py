@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import inspect
-import os
 import re
 import textwrap
 from pathlib import Path
@@ -12,9 +11,9 @@ import pytest
 import qacg_models
 import torch
 import transformers
-import warm_python
 from encoders import SIZES
 from model_cases import CASES
+from processes import run_python
 from qacg_models import (
     BertForSequenceClassification,
     BertModel,
@@ -65,21 +64,14 @@ def test_import_of_a_name_registers_auto_classes(name, registered):
         f"AutoModel.from_config(AutoConfig.for_model({registered!r}, hidden_size=8, num_attention_heads=2, "
         "num_hidden_layers=1, intermediate_size=8, vocab_size=9))"
     )
-    done = warm_python.run("-c", script)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_python("-c", script)
 
 
-ROOT = Path(__file__).resolve().parents[2]
 LOAD = """
 import sys, torch, qacg_models
 model = getattr(qacg_models, sys.argv[1]).from_pretrained(sys.argv[2]).eval()
 torch.save({name: t for name, t in model.state_dict().items()}, sys.argv[3])
 """
-
-
-def fresh_process(code, *arguments):
-    done = warm_python.run("-c", code, *arguments, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'python'}")
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 AUTO = """
@@ -97,7 +89,7 @@ def test_new_process_loads_through_auto_classes(tmp_path):
     for name in ("BertModel", "CGBertModel", "QACGBertModel", "BertSum"):
         CASES[name].build().save_pretrained(tmp_path / name)
         arguments += [CASES[name].model, tmp_path / name]
-    fresh_process(AUTO, *arguments)
+    run_python("-c", AUTO, *arguments)
 
 
 @pytest.mark.full
@@ -113,7 +105,7 @@ def test_new_process_loads_the_weights(model_class, config_class, settings, tmp_
     encoder = qacg_models.BertModel(qacg_models.PlainBertConfig(**SIZES)).eval()
     model = getattr(qacg_models, model_class).from_encoder(encoder, getattr(qacg_models, config_class)(**settings))
     model.save_pretrained(tmp_path / "model")
-    fresh_process(LOAD, model_class, tmp_path / "model", tmp_path / "weights")
+    run_python("-c", LOAD, model_class, tmp_path / "model", tmp_path / "weights")
     loaded = torch.load(tmp_path / "weights", weights_only=True)
     assert set(loaded) == set(model.state_dict())
     for name, t in model.state_dict().items():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from encoders import bert_config, roberta_config
+from encoders import roberta_config
 from errors import error_cases, raises
 from model_sizes import TINY
 from parity import random
@@ -27,12 +27,6 @@ from qacg_models.tasks import (
 )
 from torch import nn
 from transformers import PreTrainedTokenizerFast
-
-NAMES = ("Anna", "Boris", "Clara", "Dmitri", "Emil", "Frida", "Gustav", "Hanna")
-PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Minsk", "Seoul", "Hanoi", "Turin")
-MONTHS = ("May", "June", "July", "March")
-FACT = "{} went to {} in {}."
-QUESTIONS = ("Who went?", "Where to?", "When was it?")
 
 
 def brute_force(starts, ends, allowed, max_tokens, count):
@@ -58,27 +52,12 @@ def test_best_spans_match_a_full_search(max_tokens):
     assert found[2] == []
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"max_tokens": 0}, "max_tokens: expected at least 1, got 0"),
-        ({"count": 0}, "count: expected at least 1, got 0"),
-        ({"allowed": torch.ones(2, 4, dtype=torch.bool)}, r"got \(2, 5\), \(2, 5\), \(2, 4\)"),
-    ],
-)
-def test_best_spans_bad_arguments_raise(change, message):
-    whole = torch.ones(2, 5, dtype=torch.bool)
-    with pytest.raises(ValueError, match=message):
-        best_spans(
-            **{"start_logits": random(2, 5), "end_logits": random(2, 5), "allowed": whole, "max_tokens": 2, "count": 1}
-            | change
-        )
-
-
 @pytest.fixture(scope="module")
 def tokenizer():
-    texts = [FACT.format(name, place, month) for name, place, month in zip(NAMES, PLACES, MONTHS * 2)]
-    texts += [*QUESTIONS, "It rains, the garden is green and nobody minds. Frida lives in Hanoi?"]
+    texts = [
+        "Anna lives in Oslo. Boris and Emil live in Lima. Clara lives in Lima. It rains.",
+        "Who went? Where to? When was it? It rains, the garden is green and nobody minds. Frida lives in Hanoi?",
+    ]
     return train_tokenizer(texts * 3, vocab_size=400)
 
 
@@ -229,59 +208,13 @@ def test_answers_of_models_without_token_types(tokenizer, untyped):
         QuestionAnswerer(bare, untyped, max_length=14, stride=1).answer("?", "It rains.")
 
 
-def story(generator):
-    """A fact with filler after it, and the three parts of the fact."""
-    name, place = (words[int(torch.randint(8, (1,), generator=generator))] for words in (NAMES, PLACES))
-    month = MONTHS[int(torch.randint(4, (1,), generator=generator))]
-    return FACT.format(name, place, month) + " It rains.", (name, place, month)
-
-
-def test_trained_model_answers_by_the_question(tokenizer):
-    torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(1)
-    encoder = bert_config(
-        vocab_size=len(tokenizer),
-        hidden_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        intermediate_size=96,
-        max_position_embeddings=40,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    model = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=encoder, head_dropout=0.0)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    steps = 100
-    for step in range(steps):
-        optimizer.param_groups[0]["lr"] = 3e-3 * (1 - step / steps)
-        part, places = [], []
-        for kind in (0, 1, 2) * 4:
-            text, parts = story(generator)
-            (window,) = windows(QUESTIONS[kind], text, tokenizer, 40, 12)
-            start = text.index(parts[kind])
-            part.append(window)
-            end = start + len(parts[kind])
-            touched = [i for i, place in enumerate(window.offsets) if place and place[0] < end and place[1] > start]
-            places.append((touched[0], touched[-1]))
-        starts, ends = torch.tensor(places).unbind(-1)
-        loss = model(**pad_windows(part, 0), start_positions=starts, end_positions=ends).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    answerer, right = QuestionAnswerer(model, tokenizer, stride=12), 0
-    for kind in (0, 1, 2) * 7:
-        text, parts = story(generator)
-        answer = answerer.answer(QUESTIONS[kind], text)
-        right += (answer.text, answer.start) == (parts[kind], text.index(parts[kind]))
-    assert right >= 18, f"{right} of 21 right, loss {loss.item():.3f}"
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda a: a.answer("", "Text."), "question: expected text, got ''"),
         (lambda a: a.answer("Where?", " \n"), r"context: expected text, got ' \\n'"),
         (lambda a: a.answer(None, "Text."), "question: expected text, got None"),
+        (lambda a: a.answers("Where?", "Text.", 0), "count: expected at least 1, got 0"),
         (lambda a: a.answer("Where? " * 20, "Text."), r"max_length: expected more than 59 \(.*\), got 48\. Increase"),
     ],
 )
@@ -290,27 +223,11 @@ def test_answers_bad_question_raises(tokenizer, call, message):
         call(QuestionAnswerer(Pointer({}, {}), tokenizer, stride=16))
 
 
-@pytest.mark.parametrize("count", [0, -1])
-def test_answers_count_below_one_raises(tokenizer, count):
-    with pytest.raises(ValueError, match=f"count: expected at least 1, got {count}"):
-        QuestionAnswerer(Pointer({}, {}), tokenizer, stride=16).answers("Where?", "Text.", count)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_length": 49}, "max_length: expected at most 48, as many as the encoder has positions, got 49"),
-        ({"max_answer_tokens": 0}, "max_answer_tokens: expected at least 1, got 0"),
-        ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
-    ],
-)
-def test_answerer_bad_setting_raises(tokenizer, settings, message):
-    with pytest.raises(InputError, match=message):
-        QuestionAnswerer(Pointer({}, {}), tokenizer, **settings)
-
-
 @error_cases(
     {
+        "InputError: max_length: expected at most 48, as many as the encoder has positions, got 49": {"max_length": 49},
+        "InputError: max_answer_tokens: expected at least 1, got 0": {"max_answer_tokens": 0},
+        "InputError: batch_size: expected at least 1, got 0": {"batch_size": 0},
         "TypeError: max_length: expected an integer, got '8'": {"max_length": "8"},
         "TypeError: max_length: expected an integer, got nan": {"max_length": float("nan")},
         "TypeError: stride: expected an integer, got '1'": {"stride": "1"},
@@ -320,7 +237,7 @@ def test_answerer_bad_setting_raises(tokenizer, settings, message):
         "InputError: tokenizer: expected a tokenizer of transformers, got NoneType": {"tokenizer": None},
     }
 )
-def test_answerer_argument_of_another_type_raises(tokenizer, error, given):
+def test_answerer_bad_setting_raises(tokenizer, error, given):
     with raises(error):
         QuestionAnswerer(**{"model": Pointer({}, {}), "tokenizer": tokenizer} | given)
 
@@ -349,6 +266,6 @@ def test_answerer_bad_tokenizer_raises(tokenizer):
 def test_answers_never_use_padding(tokenizer):
     part = windows("?", "It rains. " * 9, tokenizer, 24, 4)
     batch = pad_windows(part, 0)
-    allowed = allowed_tokens([w.offsets for w in part], batch["input_ids"].shape[1], torch.device("cpu"))
+    allowed = allowed_tokens(part, batch["input_ids"].shape[1])
     assert not (allowed & (batch["attention_mask"] == 0)).any()
     assert allowed.sum().item() == sum(place is not None for w in part for place in w.offsets)

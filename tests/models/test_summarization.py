@@ -9,13 +9,7 @@ from encoders import bert_config, build, roberta_config
 from errors import error_cases, raises
 from qacg_models import BertSumConfig, BertSumForExtractiveSummarization, ExtractiveSummarizer
 from qacg_models.sentiment.encoding import train_tokenizer
-from qacg_models.tasks import (
-    Document,
-    encode_document,
-    pad_documents,
-    select,
-    trigrams,
-)
+from qacg_models.tasks import document_batch, encode_document, select, trigrams
 from qacg_models.utils.text import split_sentences
 
 SENTENCES = [
@@ -101,20 +95,11 @@ def test_encode_document_matches_a_worked_example(tokenizer):
     assert cut.input_ids == [*read.input_ids[:4], sep] and cut.positions == [0]
 
 
-def test_pad_documents_pads_to_the_longest():
-    batch = pad_documents([Document([2, 5, 3, 2, 6, 3], [0] * 3 + [1] * 3, [0, 3]), Document([2, 3], [0, 0], [0])], 9)
-    assert batch["input_ids"].tolist() == [[2, 5, 3, 2, 6, 3], [2, 3, 9, 9, 9, 9]]
-    assert batch["attention_mask"].tolist() == [[1] * 6, [1, 1, 0, 0, 0, 0]]
-    assert batch["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 1], [0] * 6]
-    assert batch["sentence_positions"].tolist() == [[0, 3], [0, -1]]
-
-
 def test_summary_has_the_best_encoded_sentences(tokenizer):
     s = summarizer(tokenizer)
     summary = s.summarize(" ".join(SENTENCES), count=2, block_trigrams=False)
     model = s.model
-    batch = pad_documents([encode_document(SENTENCES, tokenizer, 64)], tokenizer.pad_token_id)
-    scores = model(**batch).scores[0].tolist()
+    scores = model(**document_batch(encode_document(SENTENCES, tokenizer, 64))).scores[0].tolist()
     assert summary.scores == pytest.approx(scores)
     assert summary.indices == sorted(sorted(range(4), key=lambda i: -scores[i])[:2])
     assert summary.sentences == [SENTENCES[i] for i in summary.indices]
@@ -167,7 +152,6 @@ def test_summarizer_of_an_encoder_without_token_types(tokenizer):
         ),
         "InputError: sentences: expected a list of ..., got 'One": lambda s: encode_document("One.", s.tokenizer, 9),
         "InputError: max_length: expected at least 3, ..., got 2": lambda s: encode_document(["One."], s.tokenizer, 2),
-        "ValueError: scores: expected one for each of 1 sentences, got 2": lambda s: select(["One."], [0.1, 0.2], 1),
         "InputError: max_length: expected at most 64, as many as the encoder has positions, got 65": lambda s: (
             ExtractiveSummarizer(s.model, s.tokenizer, max_length=65)
         ),

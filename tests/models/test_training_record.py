@@ -165,8 +165,9 @@ def test_record_truncated_file_raises(tmp_path):
     text = json.dumps(CONTENT, indent=1)
     for length in range(0, len(text), 97):
         assert "is not JSON" in record_error(tmp_path, text[:length])
-    for other in ("[]", "null", '"text"', '{"format": 8}'):
-        assert "format: expected 1, got " in record_error(tmp_path, other)
+    for other in ("[]", "null", '"text"'):
+        assert f"expected an object, got {json.loads(other)!r}" in record_error(tmp_path, other)
+    assert "format: expected 1, got 8" in record_error(tmp_path, '{"format": 8}')
 
 
 def test_record_errors_are_input_errors():

@@ -87,26 +87,9 @@ def test_sdist_has_the_given_date(tmp_path, monkeypatch):
         assert {member.mtime for member in archive.getmembers()} == {1600000000}
 
 
-def test_sdist_without_a_header_fails(sdist, tmp_path):
-    short = tmp_path / "short.tar.gz"
-    with tarfile.open(sdist) as whole, tarfile.open(short, "w:gz") as archive:
-        for member in whole.getmembers():
-            if not member.name.endswith("csrc/common/checks.h"):
-                archive.addfile(member, whole.extractfile(member) if member.isfile() else None)
-    with pytest.raises(checks.CheckError, match=r"expected the files \['csrc/common/checks.h'\]"):
-        checks.check_sdist(short, ROOT)
-
-
 def test_models_wheel_has_every_module_and_the_pin(tmp_path):
     wheel = wheels.build_models(tmp_path)
     checks.check_models_wheel(wheel, ROOT, qacg_kernels.__version__)
-    other = tmp_path / "other" / wheel.name
-    other.parent.mkdir()
-    with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(other, "w") as archive:
-        for name in whole.namelist():
-            archive.writestr(name, whole.read(name).replace(b"qacg-kernels==0.1.0", b"x"))
-    with pytest.raises(checks.CheckError, match="expected the requirement"):
-        checks.check_models_wheel(other, ROOT, qacg_kernels.__version__)
 
 
 @pytest.mark.full

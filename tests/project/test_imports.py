@@ -5,6 +5,7 @@ import functools
 import json
 import re
 import sys
+from graphlib import TopologicalSorter
 
 import pytest
 from processes import ROOT, run_python
@@ -120,44 +121,8 @@ def upward(name, imported):
     }
 
 
-def cycle_in(arrows):
-    """A cycle in a graph of names to sets of names, as a list that starts and ends with one name, or None."""
-    done, path = set(), []
-
-    def visit(name):
-        if name in path:
-            return [*path[path.index(name) :], name]
-        if name in done:
-            return None
-        path.append(name)
-        found = next((c for other in sorted(arrows.get(name, ())) if (c := visit(other))), None)
-        path.pop()
-        done.add(name)
-        return found
-
-    return next((found for name in sorted(arrows) if (found := visit(name))), None)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "def late():\n    from qacg_models.sentiment.trained_model import load_trained",
-        'HOMES = {"load_trained": "qacg_models.sentiment.trained_model"}',
-        'ENTRY = "qacg_models.sentiment.trained_model:load_trained"',
-    ],
-)
-def test_upward_import_is_found(line):
-    found = imports_in(line, "qacg_models.models.bert", False)
-    assert upward("qacg_models.models.bert", found) == {"qacg_models.sentiment.trained_model"}
-
-
 def test_every_group_of_the_layers_exists():
     assert set(LAYER_OF) <= set(MODULES)
-
-
-def test_cycle_is_found():
-    assert cycle_in({"a": {"b"}, "b": {"c", "d"}, "d": {"b"}}) == ["b", "d", "b"]
-    assert cycle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -171,7 +136,7 @@ def test_package_has_no_import_cycle(package):
     for name in (name for name in MODULES if name.split(".")[0] == package):
         others = {node_of(other) for other in imports_of(name) if other.split(".")[0] == package}
         arrows.setdefault(node_of(name), set()).update(others - {node_of(name)})
-    assert cycle_in(arrows) is None
+    TopologicalSorter(arrows).prepare()  # raises CycleError
 
 
 def node_of(name):
@@ -271,3 +236,20 @@ def test_every_folder_of_modules_is_a_package():
     """setuptools finds packages by __init__.py; without it, a folder would be missing from a wheel."""
     folders = {path.parent for path in MODULES.values()}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_every_python_process_is_isolated():
+    """Every command of a package starts Python in isolated mode or as a script, which exclude the current folder.
+
+    `Path(sys.executable)` is in a text for the user, not in a command. The selftest removes the folder from the path.
+    """
+    isolated = re.compile(r'"-I"| -I |sys\.executable, str\(_[A-Z]+\)|Path\(sys\.executable\)|"-c", child')
+    folders = [ROOT / name for name in ("qacg_kernels", "python", "distributions")]
+    sources = [path for folder in folders for path in folder.rglob("*.py")]
+    starts = {
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in sources
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "sys.executable" in line and not isolated.search(line)
+    }
+    assert not starts

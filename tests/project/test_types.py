@@ -1,7 +1,5 @@
 """mypy accepts a correct script of a user and reports every mistake in a wrong one."""
 
-import ast
-
 import pytest
 from processes import ROOT, run_python
 
@@ -58,25 +56,19 @@ def output_of_mypy(folder, script):
     return done.stdout.splitlines()
 
 
-def checked(folder, script):
-    """Errors of mypy for a script, by line."""
-    found = {}
-    for line in output_of_mypy(folder, script):
-        place, mark, text = line.partition(": error: ")
-        if mark:
-            name, _, number = place.rpartition(":")
-            assert name.endswith("script.py"), line
-            found[int(number)] = found.get(int(number), "") + text
-    return found
-
-
 @pytest.mark.full
 def test_mypy_reports_every_mistake_and_no_other(tmp_path):
     script, wrong = RIGHT + WRONG, {}
     for number, line in enumerate(script.splitlines(), 1):
         if "# wrong: " in line:
             wrong[number] = line.partition("# wrong: ")[2]
-    found = checked(tmp_path, script)
+    found = {}
+    for line in output_of_mypy(tmp_path, script):
+        place, mark, text = line.partition(": error: ")
+        if mark:
+            name, _, number = place.rpartition(":")
+            assert name.endswith("script.py"), line
+            found[int(number)] = found.get(int(number), "") + text
     assert found.keys() == wrong.keys()
     assert all(named in found[number] for number, named in wrong.items()), found
 
@@ -87,13 +79,3 @@ def test_return_lambda_selects_a_tensor_or_a_pair(tmp_path):
     revealed = [line.split('"')[1].replace("torch._tensor.", "") for line in lines if "Revealed type" in line]
     pair = "tuple[Tensor, Tensor]"
     assert revealed == ["Tensor", "Tensor", pair, f"Tensor | {pair}", "Tensor", pair]
-
-
-@pytest.mark.parametrize("name", ["quasi_attention", "quasi_attention_varlen"])
-def test_overloads_have_the_parameters_of_the_function(name):
-    tree = ast.parse((ROOT / "qacg_kernels/functional.py").read_text())
-    *overloads, function = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
-    for node in (*overloads, function):
-        assert node.args.kwonlyargs.pop().arg == "return_lambda"
-        node.args.kw_defaults.pop()
-    assert [ast.unparse(node.args) for node in overloads] == [ast.unparse(function.args)] * 3

@@ -1,17 +1,12 @@
-"""The recipes of CONTRIBUTING.md, followed in a copy of the package, give a working model and format."""
+"""The recipes of CONTRIBUTING.md, followed in copies of the packages, give what they promise; its walks are right."""
 
 import csv
 import json
-import os
-import re
 import shutil
-from dataclasses import replace
 
 import pytest
-import warm_python
-from following import ROOT, apply, files, touched, walk
-
-from qacg_kernels.backends.triton import tile_tables
+from following import apply, files, touched, walk
+from processes import ROOT, run_python
 
 SIZES = ("--set", "hidden_size=32", "--set", "layers=1", "--set", "heads=2", "--set", "intermediate_size=64")
 HOT, COLD = "it was hot on day 1 of train", "it was cold on day 2 of train"
@@ -30,9 +25,7 @@ def copy(tmp_path_factory):
 
 def run(copy, *arguments):
     """The output of a Python process whose qacg_models is the copy."""
-    done = warm_python.run(*arguments, cwd=copy, PYTHONPATH=os.pathsep.join([str(copy / "python"), str(ROOT)]))
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return run_python(*arguments, cwd=copy, paths=(copy / "python", ROOT)).stdout
 
 
 def qacg(copy, *arguments):
@@ -63,11 +56,19 @@ def trained(copy, data):
     return output
 
 
-def test_recipes_name_the_files_that_change():
-    assert files("Adding a model", NAME="toy_bert") == touched("model")
-    assert files("Adding a data format", NAME="toy_lines") == touched("data_format")
-    assert len(touched("model")) <= 5
-    assert len(touched("data_format")) <= 5
+@pytest.mark.parametrize(
+    ("recipe", "title", "name"),
+    [
+        ("model", "Adding a model", "toy_bert"),
+        ("data_format", "Adding a data format", "toy_lines"),
+        ("backend", "Adding a backend", "toy"),
+        ("gate_form", "Adding a gate variant", "NAME"),
+    ],
+)
+def test_recipe_names_the_files_that_change(recipe, title, name):
+    named, changed = files(title, name), touched(recipe)
+    assert changed <= named and len(changed) <= 3
+    assert {path for path in named if not (ROOT / path).exists()} <= changed, "other files exist"
 
 
 @pytest.mark.full
@@ -108,45 +109,13 @@ assert auto.config.contexts == ["skiing", "swimming"]
 assert auto.config.id2label == {0: "bad", 1: "good"}
 tokens = load_trained(sys.argv[2]).tokenizer([sys.argv[3]] * 2, return_tensors="pt", return_token_type_ids=True)
 for model in (ours, auto):
-    out = model(**tokens, context_ids=torch.tensor([0, 1]), labels=torch.tensor([0, 1]))
-    assert out.logits.argmax(-1).tolist() == [0, 1], out.logits
-    out.loss.backward()
-    without = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
-    # A constant summand of all scores of a query does not change its softmax.
-    assert all(name.endswith("key.bias") for name in without), without
+    assert model(**tokens, context_ids=torch.tensor([0, 1])).logits.argmax(-1).tolist() == [0, 1]
 """
 
 
 @pytest.mark.full
 def test_toy_model_loads_by_its_class_and_the_auto_class(copy, trained):
     run(copy, "-c", LOAD, copy, trained, HOT)
-
-
-@pytest.mark.parametrize(
-    ("title", "placeholders"),
-    [("Adding a gate variant", {}), ("Adding a backend", {"NAME": "cpu"})],
-)
-def test_files_of_the_other_recipes_exist(title, placeholders):
-    named = files(title, **placeholders)
-    assert named
-    assert not {path for path in named if not (ROOT / path).exists()}
-
-
-def test_tile_table_is_one_file(tmp_path, monkeypatch):
-    """A new table is used for GPUs of its architecture, and for newer ones with the same shared memory."""
-    guide = (ROOT / "docs" / "how-to" / "add-a-backend.md").read_text(encoding="utf-8")
-    (named,) = re.findall(r"`([\w/]+/)sm_NN\.json`", guide)
-    assert ROOT / named == tile_tables.SHIPPED
-    shutil.copytree(tile_tables.SHIPPED, tmp_path / "tables")
-    monkeypatch.setattr(tile_tables, "SHIPPED", tmp_path / "tables")
-    assert "sm_120" not in tile_tables.shipped_architectures()
-    table = replace(tile_tables.shipped("sm_80"), architecture="sm_120", shared_bytes=99 * 1024)
-    tile_tables.save(table, tmp_path / "tables" / "sm_120.json")
-    assert "sm_120" in tile_tables.shipped_architectures()
-    assert tile_tables.shipped("sm_120") == table
-    expected = (("sm_120", 99, "sm_120"), ("sm_121", 99, "sm_120"), ("sm_100", 227, "sm_100"))
-    for architecture, kibibytes, table_of in expected:
-        assert tile_tables.nearest_shipped(architecture, 1024 * kibibytes).architecture == table_of
 
 
 FOLLOW = """
@@ -166,26 +135,72 @@ sys.exit(code)
 """
 
 
+def followed(copy, title, *arguments):
+    """Runs a command; returns the steps of a section of CONTRIBUTING.md, and those of them that ran, in order."""
+    steps = [(path.removeprefix("python/qacg_models/"), name) for path, name in walk(title)]
+    output = run(copy, "-c", FOLLOW, json.dumps(steps), *arguments)
+    return steps, [tuple(step) for step in json.loads(output.splitlines()[-1])]
+
+
 @pytest.mark.full
-def test_steps_of_a_prediction_are_those_that_run(copy, data):
-    steps = walk("From a CSV row to a prediction")
-    paths = [path for path, _ in steps]
-    assert len(set(paths)) == len(paths) < 12, "each file has one step"
-    qacg(copy, "train", "--data", data, "--output", "qacg", *SIZES, "--max-steps", "1")
+def test_steps_of_the_walks_are_those_that_run(copy, data):
     (copy / "row.csv").write_text(f"text\n{HOT}\n", encoding="utf-8")
-    within = [(path.removeprefix("python/qacg_models/"), name) for path, name in steps]
-    output = run(
-        copy, "-c", FOLLOW, json.dumps(within), "predict", "qacg", "--input", "row.csv", "--output", "row-out.csv"
-    )
-    assert [tuple(step) for step in json.loads(output.splitlines()[-1])] == within
-
-
-@pytest.mark.full
-def test_steps_of_a_training_are_those_that_run(copy, data):
-    steps = walk("From `qacg train` to a durable checkpoint")
-    paths = [path for path, _ in steps]
-    assert len(set(paths)) == len(paths) < 10
-    within = [(path.removeprefix("python/qacg_models/"), name) for path, name in steps]
     flags = ("--data", data, "--output", "durable", *SIZES, "--max-steps", "1")
-    output = run(copy, "-c", FOLLOW, json.dumps(within), "train", *flags)
-    assert [tuple(step) for step in json.loads(output.splitlines()[-1])] == within
+    training, trained = followed(copy, "From `qacg train` to a durable checkpoint", "train", *flags)
+    assert trained == training
+    flags = ("--input", "row.csv", "--output", "row-out.csv")
+    prediction, predicted = followed(copy, "From a CSV row to a prediction", "predict", "durable", *flags)
+    assert predicted == prediction
+    assert len({path for path, _ in training}) <= 9
+    assert len({path for path, _ in prediction}) <= 11
+
+
+COMPARE = """
+import torch
+import qacg_kernels as qk
+from qacg_kernels.testing import assert_within_budget, evaluate, evaluate_exactly, rounding_scales
+from qacg_kernels.testing import through_backend, through_eager
+from qacg_kernels.testing.inputs import Case, make_inputs
+
+assert qk.__file__.startswith({root!r}), qk.__file__
+
+def compare(backend, **case):
+    inputs = make_inputs(Case("toy", queries=9, head_dim=8, **case), torch.float32)
+    exact, scales, eager = evaluate_exactly(inputs), rounding_scales(inputs), evaluate(inputs, through_eager)
+    for name, got in evaluate(inputs, through_backend(backend)).items():
+        assert_within_budget(name, got, eager[name], exact[name], scales[name])
+"""
+BACKEND = """
+for case in (dict(), dict(gate="shared", bias="shared", dropout_p=0.1), dict(gate="per_head", form="column")):
+    compare("toy", **case)
+assert "toy" in qk.available_backends()
+x, lam = torch.randn(1, 2, 3, 65), torch.rand(1, 2, 3)
+print(qk.explain(x, x, x, x, x, lam).reasons["toy"])
+compiled = torch.compile(lambda t: qk.quasi_attention(t, t, t, t, t, lam, backend="toy"), backend="eager")
+print(tuple(compiled(x[..., :8]).shape))
+"""
+GATE_FORM = """
+compare("reference", gate="shared", bias="shared", form="query", mask="boolean")
+inputs = make_inputs(Case("toy", queries=9, head_dim=8, gate="shared", form="query"), torch.float32)
+explanation = qk.explain(*inputs.arguments())
+print(explanation.selected, explanation.reasons["toy"])
+"""
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory):
+    """A copy of qacg_kernels with the toy backend and the toy gate form."""
+    root = tmp_path_factory.mktemp("operator")
+    shutil.copytree(ROOT / "qacg_kernels", root / "qacg_kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    for recipe in ("backend", "gate_form"):
+        apply(recipe, root)
+    return root
+
+
+def test_toy_backend_and_gate_form_meet_the_error_rule(operator):
+    program = COMPARE.format(root=str(operator)) + BACKEND + GATE_FORM
+    assert run_python("-c", program, cwd=operator, paths=(operator,)).stdout.splitlines() == [
+        "['head size: expected 1 to 64, got 65']",
+        "(1, 2, 3, 8)",
+        "reference [\"gate.form: expected 'row' or 'column', got 'query'\"]",
+    ]

@@ -1,6 +1,6 @@
 """Names of the tensors of checkpoints, copied by hand from published files and code.
 
-Tests compare `qacg_models.checkpoints.names` with these tables.
+Tests compare `qacg_models.checkpoints.fitting` with these tables.
 """
 
 import torch

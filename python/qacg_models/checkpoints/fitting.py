@@ -1,19 +1,293 @@
-"""Assigns the tensors of a checkpoint to a model: converts shapes, and finds missing and unexpected tensors.
+"""Assigns the tensors of a checkpoint to a model: names in other programs, conversion of shapes, and the report.
 
 Every tensor that does not fit raises CheckpointError, unless `Permissions` allow it.
+
+The names in this package are those of a model with a head, such as `classifier.bias`. The attention layers are named
+as in the released code: `bert.encoder.layer.0.attention.self.query.weight`. A `Layout` describes the names in a
+checkpoint of a BERT, a `HeadLayout` those in a checkpoint of a head over any encoder. In each layout, all names may
+have the prefix `module.`, from training on several GPUs.
+
+| layout | tensor of the encoder | tensor of the head |
+|---|---|---|
+| Hugging Face | `bert.embeddings.LayerNorm.weight`; without `bert.` in a file of the base model | `classifier.bias` |
+| TensorFlow-converted | `embeddings.LayerNorm.gamma` | |
+| released state dict | `bert.embeddings.LayerNorm.gamma` | `classifier.bias` |
+| this package, BertSum | `bert.embeddings.LayerNorm.weight` | `encoder.wo.weight` |
+| BertSum (Liu, 2019) | `bert.model.embeddings.LayerNorm.weight` | `encoder.wo.weight` |
+| its successor PreSumm | `bert.model.embeddings.LayerNorm.weight` | `ext_layer.wo.weight` |
+| an encoder only | `embeddings.LayerNorm.weight`, with any prefix | none |
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from qacg_kernels.attention_layers import CONTEXT_ROLES, GATE_ROLES
-from qacg_models.checkpoints.files import Report, Source, some
-from qacg_models.checkpoints.names import CONTEXTS, part_of, role_of
+from qacg_kernels.attention_layers import CONTEXT_ROLES, GATE_ROLES, NAMINGS
 from qacg_models.errors import CheckpointError
+
+BASE = "bert."
+CONTEXTS = "bert.context_embeddings.weight"
+WORDS = "bert.embeddings.word_embeddings.weight"
+# Pairs (published name, name in this package) of a head module.
+BERTSUM_ALIASES = (("ext_layer.", "encoder."),)
+_ATTENTION = "attention.self."
+_DATA_PARALLEL = "module."
+# First components of backbone names, which distinguish them from heads without a prefix.
+_BACKBONE_MODULES = ("embeddings", "encoder", "pooler", "context_embeddings")
+_ANCHOR = re.compile(
+    r"^(?P<prefix>.*?)(?:embeddings\.(?:word|position|token_type)_embeddings\.|encoder\.layer\.\d+\.attention\.)"
+)
+_LAYER_NORM = {"gamma": "weight", "beta": "bias"}
+# Buffers of old checkpoints, which are computed from the sizes.
+_BUFFERS = (f"{BASE}embeddings.position_ids", f"{BASE}embeddings.token_type_ids")
+_ROLES = {name: role for role, name in NAMINGS["released"].items()}
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tensor names in a checkpoint of a BERT."""
+
+    outer: str = ""  # prefix of all names, including heads, such as `module.`
+    base: str = BASE  # prefix of backbone names after `outer`: `bert.`, or nothing
+    attention: str = "released"  # the naming of the attention layers, a key of NAMINGS
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Layout:
+        """Returns the layout of a checkpoint with these names; raises CheckpointError unless they are of one BERT."""
+        names = list(names)
+        prefixes = sorted({match["prefix"] for name in names if (match := _ANCHOR.match(name))})
+        if not prefixes:
+            first = ", ".join(sorted(names)[:3]) or "none"
+            raise CheckpointError(
+                f"expected a BERT with tensors of embeddings or encoder.layer.0.attention, got {len(names)} other "
+                f"tensors (the first ones: {first})"
+            )
+        if len(prefixes) > 1:
+            found = ", ".join(map(repr, prefixes))
+            raise CheckpointError(
+                f"expected one encoder, got {len(prefixes)}, with the prefixes {found}. Save the tensors of "
+                "one encoder."
+            )
+        base = BASE if prefixes[0].endswith(BASE) else ""
+        compact = f"{_ATTENTION}{NAMINGS['compact']['query']}."
+        return cls(
+            outer=prefixes[0].removesuffix(base),
+            base=base,
+            attention="compact" if any(compact in name for name in names) else "released",
+        )
+
+    def to_ours(self, name: str) -> str | None:
+        """Returns the name in this package for a name in the checkpoint; None for a buffer that no model has.
+
+        Both namings of attention and of LayerNorm are accepted, whatever the layout.
+        """
+        name = name.removeprefix(self.outer)
+        if not self.base and name.split(".")[0] in _BACKBONE_MODULES:
+            name = BASE + name
+        return None if name in _BUFFERS else _released_attention(_without_gamma_beta(name))
+
+    def describe(self) -> str:
+        """Describes the tensor names for the report of a load: `prefix 'bert.', attention Wq/Wk/Wv`."""
+        prefix = f"prefix {self.outer + self.base!r}" if self.outer + self.base else "no prefix"
+        return f"{prefix}, attention Wq/Wk/Wv" if self.attention == "compact" else prefix
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """The tensor names in a checkpoint of a model with a head over any encoder.
+
+    In this package, tensors of the encoder have the base prefix of the model, and tensors of the head have no prefix.
+    """
+
+    base: str  # prefix of the encoder in this package, such as `bert.`
+    modules: frozenset[str]  # first components of the encoder's names after its prefix
+    encoder: str  # prefix of the encoder in the checkpoint
+    outer: str  # prefix of the head in the checkpoint
+    aliases: Collection[tuple[str, str]]  # pairs (published name, name here) of a head module, which end with a dot
+
+    @classmethod
+    def of(
+        cls, names: Iterable[str], encoder_names: Collection[str], base: str, aliases: Collection[tuple[str, str]] = ()
+    ) -> HeadLayout:
+        """Returns the layout of a checkpoint with these names; `encoder_names` are those of the encoder, no prefix."""
+        prefixes: Counter[str] = Counter()
+        for name in names:
+            parts = _without_gamma_beta(name).split(".")
+            for i in range(len(parts)):
+                if ".".join(parts[i:]) in encoder_names:
+                    prefixes["".join(f"{part}." for part in parts[:i])] += 1
+        encoder = prefixes.most_common(1)[0][0] if prefixes else base
+        outer = _DATA_PARALLEL if encoder.startswith(_DATA_PARALLEL) else ""
+        modules = frozenset(name.split(".")[0] for name in encoder_names)
+        return cls(base, modules, encoder, outer, aliases)
+
+    def to_ours(self, name: str) -> str:
+        """Returns the name in this package for a name in the checkpoint."""
+        name = _without_gamma_beta(name)
+        # If the names of the encoder have no prefix, tensors outside its modules belong to a head of another program.
+        if name.startswith(self.encoder) and (self.encoder or name.split(".")[0] in self.modules):
+            return self.base + name.removeprefix(self.encoder)
+        name = name.removeprefix(self.outer)
+        for theirs, ours in self.aliases:
+            if name.startswith(theirs):
+                return ours + name.removeprefix(theirs)
+        return name
+
+    def describe(self) -> str:
+        """Describes the tensor names for the report of a load: `encoder under 'bert.'`."""
+        return f"encoder under {self.encoder!r}" if self.encoder else "encoder without prefix"
+
+
+def part_of(name: str) -> str:
+    """Returns the part of a BERT: "backbone", "pooler", "pooler gate", "context" or "head"."""
+    if not name.startswith(BASE):
+        return "head"
+    inner = name.removeprefix(BASE)
+    if inner.startswith("pooler."):
+        return "pooler gate" if inner.startswith("pooler.attention_gate.") else "pooler"
+    if inner.startswith(("context_embeddings.", "encoder.context_layer.")):
+        return "context"
+    return "context" if role_of(name) in (*CONTEXT_ROLES, *GATE_ROLES) else "backbone"
+
+
+def role_of(name: str) -> str | None:
+    """Returns the role, a key of NAMINGS["released"], for a self-attention name in this package; otherwise None."""
+    _, found, after = name.partition(f".{_ATTENTION}")
+    return _ROLES.get(after.partition(".")[0]) if found else None
+
+
+def _without_gamma_beta(name: str) -> str:
+    """Returns a name with gamma and beta of a LayerNorm renamed to weight and bias."""
+    module, _, kind = name.rpartition(".")
+    return f"{module}.{_LAYER_NORM.get(kind, kind)}" if module.endswith("LayerNorm") else name
+
+
+def _released_attention(name: str) -> str:
+    """Returns a name with an attention layer of the compact naming renamed as in the released code."""
+    before, found, after = name.partition(_ATTENTION)
+    layer, _, kind = after.partition(".")
+    for role, compact in NAMINGS["compact"].items():
+        if found and layer == compact:
+            return f"{before}{_ATTENTION}{NAMINGS['released'][role]}.{kind}"
+    return name
+
+
+@dataclass
+class Report:
+    """The report about one checkpoint. Tensors have their names in this package unless stated otherwise.
+
+    Attributes:
+        source: the file or index.
+        layout: description of the tensor names in the source.
+        model: name of the model's class.
+        loaded: tensors with values from the source, reshaped tensors included.
+        missing: tensors of the model without values from the source: the source lacks them, or has another size.
+        unexpected: names in the source of tensors that the model does not have.
+        unused: names in the source of tensors that the model does not require: buffers that are computed from the
+            sizes, a pooler or its gate.
+        reshaped: a note of the change for each tensor whose shape differs from the source.
+        notes: other decisions, one sentence each.
+    """
+
+    source: str
+    layout: str
+    model: str
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    reshaped: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """Whether every tensor of the model was loaded unchanged, and the source has no unexpected tensor."""
+        return not (self.missing or self.unexpected or self.reshaped)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.source} ({self.layout}) for {self.model}",
+            f"loaded      {len(self.loaded)} of {len(self.loaded) + len(self.missing)} tensors",
+        ]
+        for title in ("missing", "unexpected", "unused"):
+            if names := getattr(self, title):
+                lines += [f"{title:<12}{len(names)}", *(f"    {name}" for name in _collapsed(names))]
+        if self.reshaped:
+            lines += [
+                f"reshaped    {len(self.reshaped)}",
+                *(f"    {name}: {how}" for name, how in self.reshaped.items()),
+            ]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def _collapsed(names: Iterable[str]) -> list[str]:
+    """Returns the names; those that differ only in their first number are merged, as `layer.{0-11}.weight`."""
+    numbers: dict[str, list[int]] = {}
+    for name in names:
+        match = _NUMBER.search(name)
+        pattern = name[: match.start()] + "{}" + name[match.end() :] if match else name
+        numbers.setdefault(pattern, []).extend([int(match[0])] if match else [])
+    return [pattern.replace("{}", _range(sorted(found))) if found else pattern for pattern, found in numbers.items()]
+
+
+def _range(numbers: list[int]) -> str:
+    """Formats sorted numbers as `3`, `{0-11}` or `{0,2,5}`."""
+    if len(numbers) == 1:
+        return str(numbers[0])
+    first, last = numbers[0], numbers[-1]
+    whole = len(numbers) == last - first + 1
+    return "{" + (f"{first}-{last}" if whole else ",".join(map(str, numbers))) + "}"
+
+
+def some(names: list[str]) -> str:
+    """Returns the first three names, and the number of the others, as text."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The content of a checkpoint."""
+
+    path: Path  # the file of weights, or the index of its shards
+    layout: Layout | HeadLayout
+    tensors: dict[str, Tensor]  # by their names in this package
+    names: dict[str, str]  # for each name in this package the name in the checkpoint, for messages
+    unused: list[str]  # names in the checkpoint of buffers, which no model has
+    fields: dict[str, object] | None = None  # content of the configuration file, if there is one
+    fields_path: Path | None = None
+
+    def called(self, name: str) -> str:
+        """Returns the name of a tensor in the file, for messages."""
+        return self.names.get(name, name)
+
+
+def named(
+    weights: Path,
+    found: Mapping[str, Tensor],
+    layout: Layout | HeadLayout,
+    fields: dict[str, object] | None = None,
+    fields_path: Path | None = None,
+) -> Source:
+    """Returns a source with the tensors `found` by their names in this package, of which no two may be equal."""
+    source = Source(weights, layout, {}, {}, [], fields, fields_path)
+    for name, tensor in found.items():
+        ours = layout.to_ours(name)
+        if ours is None:
+            source.unused.append(name)
+        elif ours in source.tensors:
+            raise CheckpointError(f"{weights}: expected one tensor for {ours}, got {source.names[ours]} and {name}")
+        else:
+            source.tensors[ours], source.names[ours] = tensor, name
+    return source
 
 
 @dataclass(frozen=True)
@@ -25,11 +299,13 @@ class Permissions:
             contains incompletely. (Parts that it does not contain at all need no permission.)
         truncate_contexts: drop the last context embeddings.
         ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
+        drop_unplaced: drop tensors that the format of a conversion cannot store, such as contexts.
     """
 
     initialize_missing: bool = False
     truncate_contexts: bool = False
     ignore_mismatched_sizes: bool = False
+    drop_unplaced: bool = False
 
 
 NOTHING = Permissions()
@@ -59,14 +335,9 @@ def fit(
         model: name of the model, for the report.
         permissions: what the user permits.
         part: returns the part of the model for the name of a tensor. One of the parts is "head".
-        required: the part that the checkpoint must contain.
+        required: the part that the checkpoint must contain; of other parts, all tensors or none.
         not_needed: regular expression for the names of tensors that the model does not use.
         buffers: names of tensors that the model computes, which the checkpoint may lack.
-
-    Raises:
-        CheckpointError: the checkpoint does not fit the model. Tensors are missing: at least one of the required part,
-            or some but not all of another part. Tensors of the required part are left over. Or a tensor has another
-            shape, is not of a floating-point dtype, or contains NaN or infinity.
     """
     report = Report(str(source.path), source.layout.describe(), model, unused=list(source.unused))
     state: dict[str, Tensor] = {}
@@ -76,6 +347,9 @@ def fit(
         if tensor is None or (tensor.shape != shape and in_head and permissions.ignore_mismatched_sizes):
             report.missing.append(name)
             continue
+        if name == CONTEXTS and tensor.shape != shape and tensor.shape[1:] == shape[1:]:
+            report.reshaped[name] = f"{tensor.shape[0]} rows cut to {shape[0]}"
+            tensor = _first_contexts(place, tensor, shape, permissions)
         if not tensor.is_floating_point() and name not in buffers:
             raise CheckpointError(f"{place}: expected a floating-point dtype, got {tensor.dtype}")
         if tensor.shape != shape:
@@ -85,136 +359,47 @@ def fit(
             raise CheckpointError(f"{place}: expected finite values, got NaN or infinity")
         state[name] = tensor
         report.loaded.append(name)
-    left_over = [name for name in source.tensors if name not in expected]
-    for name in left_over:
+    wrong = []
+    # Without a part of the contexts, a model would compute other values.
+    complete = {required, "context"} & {part(name) for name in expected}
+    for name in [name for name in source.tensors if name not in expected]:
         unused = part(name) == "pooler gate" or (not_needed is not None and re.search(not_needed, name))
         (report.unused if unused else report.unexpected).append(source.called(name))
-    _check_left_over(source, report, [name for name in left_over if part(name) == required])
-    if not permissions.initialize_missing:
-        _check_missing(source, report, permissions, part, required, buffers)
-    return state, report
-
-
-def _check_left_over(source: Source, report: Report, names: list[str]) -> None:
-    if names := [called for name in names if (called := source.called(name)) in report.unexpected]:
+        if not unused and part(name) in complete:
+            wrong.append(source.called(name))
+    if wrong:
         raise CheckpointError(
-            f"{source.path}: expected only encoder tensors that the model has, got {some(names)}. Use the model class "
-            "and the sizes of the checkpoint."
+            f"{source.path}: expected only encoder tensors that the model has, got {some(wrong)}. Use the model class "
+            "and the fields of the checkpoint."
         )
+    if not permissions.initialize_missing:
+        missing = [name for name in report.missing if name not in buffers]
+        _check_missing(report, missing, permissions, part, required)
+    return state, report
 
 
 def _check_missing(
-    source: Source,
-    report: Report,
-    permissions: Permissions,
-    part: Callable[[str], str],
-    required: str,
-    buffers: Collection[str],
+    report: Report, missing: list[str], permissions: Permissions, part: Callable[[str], str], required: str
 ) -> None:
-    loaded = [part(name) for name in report.loaded]
-    missing: dict[str, list[str]] = {}
-    for name in report.missing:
-        if name not in buffers:
-            missing.setdefault(part(name), []).append(name)
-    for kind, names in missing.items():
+    """Raises CheckpointError for missing tensors of the required part, or some but not all of another part."""
+    loaded = Counter(part(name) for name in report.loaded)
+    for kind in dict.fromkeys(part(name) for name in missing):
         new_head = kind == "head" and permissions.ignore_mismatched_sizes
-        if kind == required or (kind in loaded and not new_head):
-            had = loaded.count(kind)
+        if kind == required or (loaded[kind] and not new_head):
+            names = [name for name in missing if part(name) == kind]
             raise CheckpointError(
-                f"{source.path}: expected {had + len(names)} {kind} tensors of {report.model}, got {had}, without "
-                f"{some(names)}. Set {asking_for('initialize_missing')} to initialise them at random."
+                f"{report.source}: expected {loaded[kind] + len(names)} {kind} tensors of {report.model}, got "
+                f"{loaded[kind]}, without {some(names)}. Set {asking_for('initialize_missing')} to initialise them at "
+                "random."
             )
 
 
-def fit_encoder(
-    source: Source,
-    expected: Mapping[str, torch.Size],
-    *,
-    model: str,
-    heads: int,
-    permissions: Permissions,
-    not_needed: str | None = None,
-) -> tuple[dict[str, Tensor], Report]:
-    """Fits the checkpoint of a BERT, as `fit` does, and converts between the variants of the context layers.
-
-    The contexts can be cut to the first ones. A context projection and a gate can be shared by all heads, or have one
-    row per head. The bias of a gate can be absent, which is the same as zeros. `heads` is the model's number of
-    attention heads.
-    """
-    tensors, notes = dict(source.tensors), {}
-    for name, shape in expected.items():
-        tensor, role = tensors.get(name), role_of(name)
-        if tensor is None:
-            weight = tensors.get(name.removesuffix("bias") + "weight")
-            if role in GATE_ROLES and name.endswith(".bias") and weight is not None:
-                tensors[name] = torch.zeros(shape, dtype=weight.dtype)
-                notes[name] = "zeros for the bias of a gate without bias"
-            continue
-        if tensor.shape == shape or tensor.dim() != len(shape):
-            continue
-        converted, how = None, ""
-        if name == CONTEXTS:
-            converted, how = _first_contexts(tensor, shape, permissions)
-        elif role in CONTEXT_ROLES:
-            converted, how = _projection(tensor, shape, heads)
-        elif role in GATE_ROLES:
-            converted, how = _gate(tensor, shape)
-        if converted is not None:
-            tensors[name], notes[name] = converted, how
-        elif how:
-            raise CheckpointError(
-                f"{source.path}: {source.called(name)}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}. {how}"
-            )
-    if any(role_of(name) in GATE_ROLES for name in expected):
-        for name in [name for name in tensors if role_of(name) in GATE_ROLES and name not in expected]:
-            if bool(tensors.pop(name).any()):
-                raise CheckpointError(
-                    f"{source.path}: expected gates without biases, got {source.called(name)}. Set lambda_bias=True."
-                )
-            notes[name] = "dropped: a bias of zeros"
-    fitted = replace(source, tensors=tensors)
-    state, report = fit(fitted, expected, model=model, permissions=permissions, not_needed=not_needed)
-    report.reshaped = notes
-    return state, report
-
-
-def _first_contexts(tensor: Tensor, shape: torch.Size, permissions: Permissions) -> tuple[Tensor | None, str]:
-    """Returns the first rows and a note; or None and advice for the error."""
-    if tensor.shape[1:] != shape[1:]:
-        return None, ""
-    if tensor.shape[0] < shape[0]:
-        return None, "The checkpoint has no trained values for more contexts."
-    if not permissions.truncate_contexts:
-        return None, f"Set contexts to {tensor.shape[0]} names, or fewer with {asking_for('truncate_contexts')}."
-    return tensor[: shape[0]], f"{tensor.shape[0]} rows cut to {shape[0]}"
-
-
-def _projection(tensor: Tensor, shape: torch.Size, heads: int) -> tuple[Tensor | None, str]:
-    """Converts a context projection between (D, D), shared by the heads of size D, and (hidden, hidden)."""
-    if all(had * heads == size for size, had in zip(shape, tensor.shape)):
-        return _repeated(tensor, heads), "the projection of one head repeated for every head, the same computation"
-    if all(size * heads == had for size, had in zip(shape, tensor.shape)):
-        block = tensor[tuple(slice(size) for size in shape)]
-        if torch.equal(_repeated(block, heads), tensor):
-            return block.clone(), "reduced to one projection, because those of all heads are equal"
-        return None, "The heads have different projections, which one shared projection cannot replace."
-    return None, ""
-
-
-def _repeated(projection: Tensor, heads: int) -> Tensor:
-    """Repeats a weight (D, D) as a block-diagonal matrix, or a bias (D), for every head."""
-    return torch.block_diag(*[projection] * heads) if projection.dim() == 2 else projection.repeat(heads)
-
-
-def _gate(tensor: Tensor, shape: torch.Size) -> tuple[Tensor | None, str]:
-    """Converts a weight or bias of the gate between two forms: one row that all heads share, and one row per head."""
-    had, heads = tensor.shape[0], shape[0]
-    if 1 not in (had, heads) and had != heads:
-        return None, f"The gate has {had} heads, the model {heads}. Use a configuration with num_attention_heads={had}."
-    if tensor.shape[1:] != shape[1:]:
-        return None, ""
-    if had == 1:
-        return tensor.expand(shape).clone(), "one gate repeated for every head, the same computation"
-    if heads == 1 and bool((tensor == tensor[:1]).all()):
-        return tensor[:1].clone(), "reduced to one gate, because those of all heads are equal"
-    return None, "The heads have different gates, which one shared gate cannot replace."
+def _first_contexts(place: str, tensor: Tensor, shape: torch.Size, permissions: Permissions) -> Tensor:
+    """Returns as many context embeddings as the model has, which must be permitted."""
+    had, expected = tensor.shape[0], shape[0]
+    if had > expected and permissions.truncate_contexts:
+        return tensor[:expected]
+    advice = "The checkpoint has no trained values for more contexts."
+    if had > expected:
+        advice = f"Set contexts to {had} names, or fewer with {asking_for('truncate_contexts')}."
+    raise CheckpointError(f"{place}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}. {advice}")

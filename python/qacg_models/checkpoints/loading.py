@@ -6,37 +6,34 @@ import json
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel, modeling_utils
 
 from qacg_models.checkpoints.files import (
-    Report,
-    Source,
     config_file,
     locate,
-    named,
+    no_config,
     open_source,
     read_json,
     read_tensors,
     weights_file,
 )
 from qacg_models.checkpoints.fitting import (
-    NOTHING,
-    Permissions,
-    fit,
-    fit_encoder,
-)
-from qacg_models.checkpoints.names import (
     BASE,
+    NOTHING,
     WORDS,
     HeadLayout,
     Layout,
+    Permissions,
+    Report,
+    Source,
+    fit,
+    named,
     part_of,
     role_of,
 )
@@ -56,7 +53,12 @@ _FOREIGN = (None, "bert")  # values of model_type in configuration files of BERT
 
 
 class CheckpointLoading:
-    """Base of the mixins that load checkpoints; a model lists them before PreTrainedModel."""
+    """Base of the mixins that load checkpoints; a model lists them before PreTrainedModel.
+
+    Each has `from_file`, which returns a model from a file of weights or an index of shards, and the loading info of
+    transformers with the report under the key "report". `overrides` replace fields of the configuration file, and are
+    ignored if `config` is a configuration.
+    """
 
     @classmethod
     def from_pretrained(
@@ -132,7 +134,10 @@ class CheckpointLoading:
         download = {option: kwargs.pop(option) for option in _DOWNLOAD if option in kwargs}
         path = locate(name, subfolder=subfolder, use_safetensors=use_safetensors, variant=variant, **download)
         known = cls.config_class()
-        fields = {} if isinstance(config, PreTrainedConfig) else _taken(kwargs, known)
+        fields = {}
+        if not isinstance(config, PreTrainedConfig):
+            names = [option for option in kwargs if option not in OPTIONS and hasattr(known, option)]
+            fields = {option: kwargs.pop(option) for option in names}
         model, info = cls.from_file(
             weights_file(path, safetensors=use_safetensors, variant=variant),
             *model_args,
@@ -145,27 +150,6 @@ class CheckpointLoading:
         logger.log(logging.INFO if report.clean else logging.WARNING, "%s", report)
         model.name_or_path = model.config.name_or_path = str(name)
         return (model, info) if output_loading_info else model
-
-    @classmethod
-    def from_file(
-        cls,
-        weights: Path,
-        *model_args,
-        config: PreTrainedConfig | str | Path | None = None,
-        overrides: Mapping[str, object] = MappingProxyType({}),
-        permissions: Permissions = NOTHING,
-        **kwargs,  # the options of transformers' from_pretrained, and of the class
-    ):
-        """Builds a model from a file of weights, or from the shards of an index.
-
-        `overrides` replace fields of the configuration file; they are ignored if `config` is a configuration. The other
-        arguments are those of `from_pretrained`.
-
-        Returns:
-            A pair: the model in evaluation mode; and the loading info of transformers, a dictionary, with the report
-            about every tensor under the key "report".
-        """
-        raise NotImplementedError
 
     @classmethod
     def filled(cls, config: PreTrainedConfig, state_dict: dict, report: Report, *model_args, **kwargs):
@@ -185,21 +169,11 @@ class EncoderCheckpointLoading(CheckpointLoading):
     """Mixin that loads checkpoints of several programs into an encoder or its classifier."""
 
     @classmethod
-    def from_file(
-        cls,
-        weights: Path,
-        *model_args,
-        config: PreTrainedConfig | str | Path | None = None,
-        overrides: Mapping[str, object] = MappingProxyType({}),
-        permissions: Permissions = NOTHING,
-        **kwargs,
-    ):
-        """Builds a model from a file of weights, or from the shards of an index; see `CheckpointLoading`."""
+    def from_file(cls, weights: Path, *model_args, config: PreTrainedConfig | str | Path | None = None, **options):
+        """Returns a model and the loading info; see `CheckpointLoading`."""
         ready = config if isinstance(config, PreTrainedConfig) else None
         source = open_source(weights, config=None if ready else config)
-        return cls.from_source(
-            source, *model_args, config=ready, overrides=overrides, permissions=permissions, **kwargs
-        )
+        return cls.from_source(source, *model_args, config=ready, **options)
 
     @classmethod
     def from_source(
@@ -211,14 +185,11 @@ class EncoderCheckpointLoading(CheckpointLoading):
         permissions: Permissions = NOTHING,
         **kwargs,
     ):
-        """Builds a model from a checkpoint that has been read; see `CheckpointLoading.from_file`.
-
-        `config` is the model's configuration; None: built from the checkpoint's configuration file and `overrides`.
-        """
+        """Returns a model from a checkpoint that has been read, and the loading info; see `CheckpointLoading`."""
         arguments = list(inspect.signature(cls.__init__).parameters)[2:]  # after self and config
         options = dict(zip(arguments, model_args)) | {name: kwargs[name] for name in arguments if name in kwargs}
         ready = prepare(cls, source, config=config, overrides=overrides, permissions=permissions, model_options=options)
-        return cls.filled(ready.config, ready.state_dict(), ready.report, *model_args, **kwargs)
+        return cls.filled(ready.config, ready.state_dict, ready.report, *model_args, **kwargs)
 
 
 class HeadCheckpointLoading(CheckpointLoading):
@@ -236,11 +207,15 @@ class HeadCheckpointLoading(CheckpointLoading):
         permissions: Permissions = NOTHING,
         **kwargs,
     ):
-        """Builds a model from a file of weights, or from the shards of an index; see `CheckpointLoading`."""
+        """Returns a model and the loading info; see `CheckpointLoading`."""
         found = read_tensors(weights)
-        ready = config if isinstance(config, PreTrainedConfig) else _head_config(cls, weights, config, overrides)
+        if not isinstance(config, PreTrainedConfig):
+            path = config_file(weights, config)
+            if path is None:
+                raise no_config(weights)
+            config = _config_from(cls.config_class, path, {**read_json(path), **overrides})
         with torch.device("meta"):
-            skeleton = cls(copy.deepcopy(ready), *model_args)
+            skeleton = cls(copy.deepcopy(config), *model_args)
         base, shapes = f"{cls.base_model_prefix}.", {name: x.shape for name, x in skeleton.state_dict().items()}
         encoder_names = {name.removeprefix(base) for name in shapes if name.startswith(base)}
         source = named(weights, found, HeadLayout.of(found, encoder_names, base, cls.published_aliases))
@@ -254,30 +229,20 @@ class HeadCheckpointLoading(CheckpointLoading):
             not_needed=_NOT_NEEDED_BY_HEADS,
             buffers={name for name, _ in skeleton.named_buffers()},
         )
-        return cls.filled(ready, state, report, *model_args, **kwargs)
+        return cls.filled(config, state, report, *model_args, **kwargs)
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A checkpoint fitted to the class of an encoder or its classifier, before the model is built.
 
-    Attributes:
-        config: configuration of the model.
-        tensors: the tensors for the model, by their names in this package (`names.py`). Tensors in `report.missing`
-            are left out.
-        own_names: maps the names in the model's state dict to the names in this package. They differ for a base model,
-            whose names have no prefix `bert.`, and with attention_naming="compact".
-        report: the report about every tensor.
+    `tensors` have their names in this package, and `state_dict` those of the model, without the missing ones. They
+    differ for a base model, whose names have no prefix `bert.`, and with attention_naming="compact".
     """
 
     config: PreTrainedConfig
     tensors: dict[str, Tensor]
-    own_names: dict[str, str]
+    state_dict: dict[str, Tensor]
     report: Report
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Returns the tensors by their names in the model's state dict."""
-        return {name: self.tensors[ours] for name, ours in self.own_names.items() if ours in self.tensors}
 
 
 def prepare(
@@ -293,9 +258,6 @@ def prepare(
 
     `config` is the model's configuration; None: built from the checkpoint's configuration file and `overrides`.
     `model_options` are arguments of the constructor in addition to the configuration.
-
-    Raises:
-        CheckpointError: the configuration or a tensor does not fit; the message names the field or tensor.
     """
     notes: list[str] = []
     if config is None:
@@ -311,16 +273,16 @@ def prepare(
         model = model_class(copy.deepcopy(config), **model_options)
     layout = Layout(base=BASE if hasattr(model, BASE.removesuffix(".")) else "")
     own_names = {name: layout.to_ours(name) or name for name in model.state_dict()}
-    tensors, report = fit_encoder(
+    tensors, report = fit(
         source,
         {own_names[name]: tensor.shape for name, tensor in model.state_dict().items()},
         model=model_class.__name__,
-        heads=config.num_attention_heads,
         permissions=permissions,
         not_needed="|".join(model_class._keys_to_ignore_on_load_unexpected or ()) or None,
     )
     report.notes += notes
-    return Prepared(config, tensors, own_names, report)
+    state = {name: tensors[ours] for name, ours in own_names.items() if ours in tensors}
+    return Prepared(config, tensors, state, report)
 
 
 def configuration(
@@ -330,67 +292,45 @@ def configuration(
 
     The value of a field comes from the first of these sources that has it: `overrides`, the checkpoint's configuration
     file, the tensors (see `variant`), the default. If `overrides` has the number or the names of the labels, the number
-    and the names in the file are ignored.
-
-    Returns:
-        The configuration, and notes about inferred and dropped fields.
-
-    Raises:
-        CheckpointError: there is no configuration file; the file is for another architecture; the file has no model
-            type, and neither the file nor `overrides` has num_attention_heads; or a field is unknown or invalid.
+    and the names in the file are ignored. Notes about inferred and dropped fields are returned too.
     """
-    if source.fields is None:
-        raise CheckpointError(
-            f"{source.path}: expected config.json or bert_config.json beside it, got none. Pass the path of a "
-            "configuration file as config: the tensors do not determine the number of attention heads."
-        )
-    kind = source.fields.get("model_type")
+    if source.fields is None or source.fields_path is None:
+        raise no_config(source.path)
+    where, kind, expected = source.fields_path, source.fields.get("model_type"), config_class.model_type
     notes: list[str] = []
     stored = dict(source.fields)
     known = config_class()
-    if kind not in (config_class.model_type, *_FOREIGN):
-        stored = _of_another_model(source, config_class, known, notes)
+    if kind not in (expected, *_FOREIGN):
+        if kind not in CONFIG_MAPPING or not hasattr(CONFIG_MAPPING[kind], "reads"):  # see EncoderConfig.reads
+            raise CheckpointError(f"{where}: model_type: expected 'bert' or an encoder of this package, got {kind!r}")
+        if any(part_of(name) == "context" for name in source.tensors) and "contexts" in known.to_dict():
+            raise CheckpointError(
+                f"{where}: model_type: expected {expected!r}, got {kind!r}, which uses context tensors differently. "
+                "Use the model class of the checkpoint."
+            )
+        stored = {field: value for field, value in stored.items() if hasattr(known, field) and field != "architectures"}
+        if left_out := sorted(field for field in source.fields if not hasattr(known, field)):
+            notes.append(f"dropped {', '.join(left_out)} of the {kind} configuration: {expected} has no such fields")
     if kind is None and "num_attention_heads" not in {**stored, **overrides}:
-        raise CheckpointError(
-            f"{source.fields_path}: expected num_attention_heads, got none. Set num_attention_heads=N."
-        )
+        raise CheckpointError(f"{where}: expected num_attention_heads, got none. Set num_attention_heads=N.")
     given = {**stored, **overrides}
     inferred = {name: value for name, value in variant(source).items() if hasattr(known, name) and name not in given}
     if given.keys() & {"id2label", "label2id"}:
         inferred.pop("num_labels", None)
-    if kind != config_class.model_type:
+    if kind != expected:
         notes += [f"{field} = {json.dumps(value)}, inferred from the tensors" for field, value in inferred.items()]
     if overrides.keys() & {*_LABEL_FIELDS}:
         stored = {field: stored[field] for field in stored if field not in _LABEL_FIELDS}
+    fields = {**stored, **inferred, **overrides, "model_type": expected}
+    return _config_from(config_class, where, fields), notes
+
+
+def _config_from(config_class: type[PreTrainedConfig], path: Path, fields: Mapping[str, object]) -> PreTrainedConfig:
+    """Returns a configuration; errors name its file."""
     try:
-        config = config_class.from_dict({**stored, **inferred, **overrides, "model_type": config_class.model_type})
+        return config_class.from_dict(dict(fields))
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{source.fields_path}: {error}") from None
-    return config, notes
-
-
-def _of_another_model(
-    source: Source, config_class: type[PreTrainedConfig], known: PreTrainedConfig, notes: list[str]
-) -> dict[str, object]:
-    """Returns the fields that `config_class` shares with `source`, a checkpoint of another model type.
-
-    A note about dropped fields is appended to `notes`. `known` is an instance of `config_class`.
-    """
-    kind = source.fields["model_type"]
-    where, model_type = source.fields_path, config_class.model_type
-    if kind not in CONFIG_MAPPING or not hasattr(CONFIG_MAPPING[kind], "reads"):  # see EncoderConfig.reads
-        raise CheckpointError(f"{where}: model_type: expected 'bert' or an encoder of this package, got {kind!r}")
-    if any(part_of(name) == "context" for name in source.tensors) and "contexts" in known.to_dict():
-        raise CheckpointError(
-            f"{where}: model_type: expected {model_type!r}, got {kind!r}, which uses context tensors differently. "
-            "Use the model class of the checkpoint."
-        )
-    left_out = [field for field in source.fields if not hasattr(known, field)]
-    if left_out:
-        notes.append(
-            f"dropped {', '.join(sorted(left_out))} of the {kind} configuration: {model_type} has no such fields"
-        )
-    return {field: value for field, value in source.fields.items() if field not in (*left_out, "architectures")}
+        raise CheckpointError(f"{path}: {error}") from None
 
 
 def variant(source: Source) -> dict[str, object]:
@@ -418,28 +358,6 @@ def variant(source: Source) -> dict[str, object]:
     if any(part_of(name) == "pooler gate" for name in tensors):
         fields["pooler"] = "attention" if source.layout.attention == "compact" else "cls"
     return fields
-
-
-def _head_config(
-    model_class: type[PreTrainedModel], weights: Path, config: str | Path | None, fields: Mapping[str, object]
-) -> PreTrainedConfig:
-    """Returns the configuration of a model with a head, from its file and `fields`, which replace those in the file."""
-    path = config_file(weights, config)
-    if path is None:
-        raise CheckpointError(
-            f"{weights}: expected config.json or bert_config.json beside it, got none. Pass the path of a "
-            "configuration file as config."
-        )
-    stored = read_json(path)
-    try:
-        return model_class.config_class.from_dict({**stored, **fields})
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: {error}") from None
-
-
-def _taken(kwargs: dict[str, Any], known: PreTrainedConfig) -> dict[str, object]:
-    """Removes configuration fields, except those in OPTIONS, from `kwargs`, and returns the removed fields."""
-    return {name: kwargs.pop(name) for name in list(kwargs) if name not in OPTIONS and hasattr(known, name)}
 
 
 @contextmanager

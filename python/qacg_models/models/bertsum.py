@@ -15,7 +15,7 @@ from transformers.utils import ModelOutput
 
 from qacg_kernels.call.validation import check_choice
 from qacg_kernels.utils.torch_internals import values_readable
-from qacg_models.checkpoints.names import BERTSUM_ALIASES
+from qacg_models.checkpoints.fitting import BERTSUM_ALIASES
 from qacg_models.layers.bertsum import (
     BLIND_QUERIES,
     IMPLEMENTATIONS,

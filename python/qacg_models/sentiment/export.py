@@ -208,13 +208,13 @@ def export(
         traced = onnx_file.trace(trained)
         say(f"writing onnx{' in int8' if int8 else ''}")
         with explain_write_errors(output.absolute().parent):
-            (onnx_file.write_int8 if int8 else onnx_file.write)(traced, made.path)
+            (onnx_file.write_int8 if int8 else onnx_file.write)(traced, made)
         checked = with_longest(rows, trained.record.max_length)
         say(f"comparing the file with the model on {counted(len(checked), 'example')}")
-        run = onnx_file.load(made.path)
+        run = onnx_file.load(made)
         found = compare(trained, checked, run, onnx_file.RUNTIME, INT8 if int8 else EXACT)
-        if found.passed:
-            made.publish()
+        if not found.passed:
+            made.unlink()
     return found
 
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from qacg_models.errors import InputError, ModelFolderError
-from qacg_models.utils.text import parse_json, read_text
+from qacg_models.utils.text import clipped, parse_json, read_text
 
 # By field of a configuration: the largest allowed value, and published values, which the error prints. The limits are
 # above usual sizes. They catch typos before memory of that size is allocated.
@@ -62,10 +62,7 @@ def check_count(name: str, value: Any) -> None:
 
 
 def check_integer(field: str, value: object, at_least: int, below: int | None = None) -> None:
-    """Raises TypeError unless `value` is an integer, and ValueError unless it is in [at_least, below).
-
-    If `below` is None, there is no upper limit.
-    """
+    """Raises TypeError unless `value` is an int, and ValueError unless it is in [at_least, below)."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{field}: expected an integer, got {value!r}")
     if value < at_least:
@@ -75,10 +72,7 @@ def check_integer(field: str, value: object, at_least: int, below: int | None = 
 
 
 def check_size(field: str, value: Any, at_least: int = 1, path: str = "") -> None:
-    """Raises TypeError unless `value` is an integer, and ValueError unless it is from `at_least` to the limit in MOST.
-
-    Messages have `path`, such as `encoder.`, before the name of the field.
-    """
+    """Checks an integer from `at_least` to the limit in MOST; `path`, such as `encoder.`, precedes it in messages."""
     check_integer(path + field, value, at_least)
     if value > MOST[field][0]:
         raise ValueError(f"{path}{field}: expected at most {limit(field)}, got {value}")
@@ -95,14 +89,14 @@ def check_number(field: str, value: object, at_least: float | None = None) -> No
 
 
 def check_probability(field: str, value: Any) -> None:
-    """Raises TypeError or ValueError unless `value` is a number in [0, 1), the range of a dropout probability."""
+    """Checks a number in [0, 1), the range of a dropout probability in a configuration."""
     check_number(field, value)
     if not 0.0 <= value < 1.0:
         raise ValueError(f"{field}: expected a probability in [0, 1), got {value}")
 
 
 def check_dropout(field: str, value: Any) -> None:
-    """Raises TypeError or ValueError unless `value` is a number in [0, 1], the range of torch's dropout."""
+    """Checks a number in [0, 1], the range of torch's dropout."""
     check_number(field, value)
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"{field}: expected a probability in [0, 1], got {value}")
@@ -110,15 +104,12 @@ def check_dropout(field: str, value: Any) -> None:
 
 T = TypeVar("T")
 
-_WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+_WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+_WORDS |= {type(None): "null", tuple: "a list"}
 
 
 def read_json_as(kind: Any, path: Path) -> Any:
-    """Returns the value in a JSON file, converted to `kind`, a type that `convert_json` accepts.
-
-    Raises:
-        InputError: the file cannot be read, is not JSON, or does not fit `kind`. The message begins with the path.
-    """
+    """Returns the value in a JSON file, converted by `convert_json`; the message of an InputError has the path."""
     try:
         value = parse_json(read_text(path))
     except OSError as error:
@@ -132,93 +123,55 @@ def read_json_as(kind: Any, path: Path) -> Any:
 
 
 def read_model_file(path: Path, format: int, convert: Callable[[dict[str, Any]], T]) -> T:
-    """Reads a JSON file of a model folder, an object with a field `format`.
-
-    Args:
-        path: path of the file.
-        format: the expected value of the field `format`.
-        convert: function that converts the object without this field.
-
-    Returns:
-        The result of `convert`.
+    """Reads a JSON file of a model folder, an object with a field `format`, and converts the other fields.
 
     Raises:
         ModelFolderError: the file cannot be read, is not JSON, has another format, or `convert` raises InputError.
     """
     try:
-        content = read_json_as(object, path)
+        content = read_json_as(dict[str, object], path)
     except InputError as error:
         raise ModelFolderError(str(error)) from None
-    found = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or found != format:
+    found = content.pop("format", None)
+    if found != format:
         raise ModelFolderError(f"{path}: format: expected {format}, got {found!r}. Train the model again.")
     try:
-        return convert({name: value for name, value in content.items() if name != "format"})
+        return convert(content)
     except InputError as error:
         raise ModelFolderError(f"{path}: {error}") from None
 
 
 def convert_json(kind: Any, value: object, path: str = "") -> Any:
-    """Converts a JSON value to a type.
+    """Converts a JSON value to a type; raises InputError with the path and the value if it does not fit.
 
     Args:
-        kind: one of the following types, or its union with None.
-
-            - `object`: any value, unchanged.
-            - int, float, str, bool or a union of them. For float, an int is converted; infinity, NaN and an int beyond
-              the range of float are errors.
-            - A tuple, for a JSON list.
-            - A dict with str keys, for a JSON object.
-            - A dataclass, for a JSON object with all its fields and no others. An instance of it is returned unchanged.
-
-            Elements, values and fields have such types too.
-        value: the value to convert.
+        kind: `object`, for any value; a tuple, for a list; a dict with str keys, for an object; a dataclass, for an
+            object with all its fields and no others; int, float, str or bool; or a union of these, or of one type and
+            None. For float, an int is converted; infinity and NaN are errors.
+        value: the value to convert; an instance of the dataclass `kind` is returned unchanged.
         path: path of the value in the file, for errors, such as `selected.step`.
-
-    Raises:
-        InputError: the value does not fit; the message has the path, what is expected, and the value or the names of
-            missing or unknown fields.
     """
-    if kind is object:
-        return value
-    if dataclasses.is_dataclass(kind):
-        return value if isinstance(value, kind) else _as_dataclass(kind, value, path)
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is tuple:
-        return _as_tuple(inner, value, path)
-    if origin is dict:
-        parts = _as_object(value, path)
-        return {name: convert_json(inner[1], part, _join(path, name)) for name, part in parts.items()}
-    alternatives = inner if origin in (Union, types.UnionType) else (kind,)
-    if value is None and type(None) in alternatives:
-        return None
-    kinds = [one for one in alternatives if one is not type(None)]
-    if len(kinds) == 1 and kinds[0] not in (kind, *_WORDS):
-        return convert_json(kinds[0], value, path)
-    for one in alternatives:
-        if type(value) is one and not (one is float and not math.isfinite(value)):
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    for one in kinds:
+        origin, inner = get_origin(one), get_args(one)
+        if one is object or (type(value) is one and one is not float):
             return value
-        if one is float and type(value) is int and abs(value) <= sys.float_info.max:
+        if dataclasses.is_dataclass(one) and isinstance(value, (dict, one)):
+            return value if isinstance(value, one) else _as_dataclass(one, value, path)
+        if origin is tuple and isinstance(value, list):
+            return _as_tuple(inner, value, path)
+        if origin is dict and isinstance(value, dict):
+            return {name: convert_json(inner[1], part, _join(path, name)) for name, part in value.items()}
+        if one is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
             return float(value)
-    expected = " or ".join(_WORDS[one] for one in alternatives)
-    raise InputError(f"{_named(path)}expected {expected}, got {_shorten(value)}")
+    expected = " or ".join(_WORDS.get(get_origin(one) or one, "an object") for one in kinds)
+    where = f"{path}: " if path else ""
+    raise InputError(f"{where}expected {expected}, got {clipped(repr(value), 60)}")
 
 
 def convert_json_fields(kinds: Mapping[str, Any], value: object, path: str = "") -> dict[str, Any]:
-    """Converts the fields of a JSON object; each field in `kinds` is required, and no other is allowed.
-
-    Args:
-        kinds: type of each field; `convert_json` lists the accepted types.
-        value: the object to convert.
-        path: path of the object in the file, for errors, such as `selected`.
-
-    Returns:
-        The converted values by the names of the fields, in the order of `kinds`.
-
-    Raises:
-        InputError: `value` is not an object, or a field is missing, unknown, or does not fit.
-    """
-    given = _as_object(value, path)
+    """Converts an object that has exactly the fields in `kinds`, whose values are their types for `convert_json`."""
+    given = convert_json(dict[str, object], value, path)
     prefix = f"{path} " if path else ""
     if missing := [name for name in kinds if name not in given]:
         raise InputError(f"{prefix}lacks the field{'s' if missing[1:] else ''} {', '.join(missing)}")
@@ -227,41 +180,24 @@ def convert_json_fields(kinds: Mapping[str, Any], value: object, path: str = "")
     return {name: convert_json(kind, given[name], _join(path, name)) for name, kind in kinds.items()}
 
 
-def _as_dataclass(kind: Any, value: object, path: str) -> Any:
+def _as_dataclass(kind: Any, value: dict[str, object], path: str) -> Any:
     hints = get_type_hints(kind)
-    parts = convert_json_fields({field.name: hints[field.name] for field in dataclasses.fields(kind)}, value, path)
+    parts = convert_json_fields({field.name: hints[field.name] for field in fields(kind)}, value, path)
     try:
         return kind(**parts)
     except InputError as error:
-        raise InputError(f"{_named(path)}{error}") from None
+        raise InputError(f"{path}: {error}" if path else str(error)) from None
 
 
-def _as_tuple(inner: tuple, value: object, path: str) -> tuple:
-    if not isinstance(value, list):
-        raise InputError(f"{_named(path)}expected a list, got {_shorten(value)}")
+def _as_tuple(inner: tuple, value: list[object], path: str) -> tuple:
     kinds = [inner[0]] * len(value) if inner[1:] == (...,) else list(inner)
     if len(value) != len(kinds):
-        raise InputError(f"{_named(path)}expected {len(kinds)} values, got {len(value)}")
+        raise InputError(f"{path}: expected {len(kinds)} values, got {len(value)}")
     return tuple(convert_json(kind, part, f"{path}[{index}]") for index, (kind, part) in enumerate(zip(kinds, value)))
-
-
-def _as_object(value: object, path: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise InputError(f"{_named(path)}expected an object, got {_shorten(value)}")
-    return value
-
-
-def _named(path: str) -> str:
-    return f"{path}: " if path else ""
 
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-def _shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 # The placeholder of a value in a help text, by its type.
@@ -281,17 +217,10 @@ def option_group(group: str) -> Callable[..., Any]:
         most: float = math.inf,
         below: float = math.inf,
     ):
-        """Returns a dataclass field.
+        """Returns a dataclass field with the help text `text` and the allowed values `known` (none: any value).
 
-        Args:
-            default: the default; None if the option has none, in which case `kind` is required.
-            text: help text, on one line.
-            *known: allowed values; without them, every value is allowed.
-            kind: type of the value; None: that of `default`; `list` is a list of names.
-            metavar: placeholder of the value in the help text; None: that of the type. Ignored for a bool, and if
-                `known` is given.
-            least, most: the smallest and the largest allowed number.
-            below: a number that the value must not reach.
+        `kind` is the type of the value if `default` is None; `list` is a list of names. A number is at least `least`,
+        at most `most`, and less than `below`.
         """
         kind = kind or type(default)
         if known or kind is bool:
@@ -314,12 +243,9 @@ _CLASSES: dict[type, tuple[type, str]] = {
 
 
 def convert_options(options: Any) -> None:
-    """Converts the values of a dataclass of options to the types of its fields, in place, and checks their limits.
+    """Converts the values of a dataclass of options to the types of its fields, in place; checks values and limits.
 
     Numbers of NumPy become Python's, and paths become str. None, lists, and an int in a float field are not changed.
-
-    Raises:
-        InputError: a value has another type, is not one of the allowed values, or is outside its limits.
     """
     for option in fields(options):
         value, metadata = getattr(options, option.name), option.metadata

@@ -5,17 +5,15 @@ folder has a random name and is accessible to this user only. If the name were p
 folder could create a link of that name to a file of this user.
 """
 
-import contextlib
 import errno
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TextIO
+from typing import TextIO
 
 from qacg_models.errors import InputError
 from qacg_models.utils.machine import run_on_main
@@ -26,10 +24,8 @@ OLD = "old"  # name of the previous output folder, beside the new one
 def replace_folder(new: Path, output: Path) -> None:
     """Flushes the files of `new` to the disk, and renames the folder to `output`.
 
-    A previous output becomes the folder `old` beside `new`; the caller deletes that folder.
-
-    Raises:
-        OSError: a file cannot be flushed, or a folder cannot be renamed; the previous output remains or is restored.
+    A previous output becomes the folder `old` beside `new`, which the caller deletes. If a folder cannot be renamed,
+    the previous output remains or is restored.
     """
     for path in (*new.rglob("*"), new):
         _flush(path)
@@ -46,15 +42,9 @@ def replace_folder(new: Path, output: Path) -> None:
 
 @contextmanager
 def atomic_folder(output: Path) -> Iterator[Path]:
-    """Yields an empty folder to fill, which replaces `output` when the block ends.
+    """Yields an empty folder, which replaces the folder `output` when the block ends.
 
-    If the block raises, `output` is unchanged.
-
-    Args:
-        output: a folder, a link to one, or an unused name in an existing folder.
-
-    Raises:
-        OSError: a folder cannot be created, flushed or renamed; the previous output remains or is restored.
+    The parent of `output` exists. If the block raises, `output` is unchanged.
     """
     output = output.resolve()  # for a link, the target is replaced
     temporary = _temporary(output)
@@ -75,9 +65,6 @@ def remove_folder(folder: Path) -> None:
     """Deletes a folder, if it exists, and what an interrupted deletion has left of it.
 
     The folder is renamed first, so that a partly deleted folder never has this name.
-
-    Raises:
-        OSError: the folder cannot be renamed or deleted.
     """
     doomed = folder.with_name(f".deleting-{folder.name}")
     shutil.rmtree(doomed, ignore_errors=True)
@@ -87,26 +74,30 @@ def remove_folder(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[TextIO]:
-    """Yields a UTF-8 file to write, which replaces `path` when the block ends.
+def staged_file(output: Path) -> Iterator[Path]:
+    """Yields a temporary path to write, whose file is flushed and replaces `output` when the block ends.
 
-    The content is flushed to the disk before it replaces `path`. If the block raises, `path` is unchanged. Line ends
-    are not converted.
-
-    Raises:
-        InputError: the file cannot be written; the message has the reason.
+    The file has the name of `output`, because libraries read the suffix. If the block raises, or deletes the file,
+    `output` is unchanged.
     """
-    with _write(path, "w", encoding="utf-8", newline="") as handle:
-        yield handle
+    temporary = _temporary(output)
+    with tempfile.TemporaryDirectory(prefix=temporary.name, dir=temporary.parent, ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / output.name
+        yield path
+        if path.exists():
+            _flush(path)
+            os.replace(path, output)
 
 
 @contextmanager
-def _write(path: Path, mode: str, **options: str) -> Iterator[IO]:
+def atomic_write(path: Path) -> Iterator[TextIO]:
+    """Yields a UTF-8 file, which is flushed and replaces `path` when the block ends; line ends are not converted.
+
+    If the block raises, `path` is unchanged. If the file cannot be written, InputError has the reason.
+    """
     try:
-        with staged_file(path) as staged:
-            with staged.path.open(mode, **options) as handle:
-                yield handle
-            staged.publish()
+        with staged_file(path) as staged, staged.open("w", encoding="utf-8", newline="") as handle:
+            yield handle
     except OSError as error:
         # The error of a failed write names no file, or one in the temporary folder. Other errors are passed on.
         if error.filename is not None and not str(error.filename).startswith(str(_temporary(path))):
@@ -127,44 +118,12 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
-@dataclass(frozen=True)
-class StagedFile:
-    """A temporary file at `path`, which `publish` renames to `output`."""
-
-    path: Path
-    output: Path
-
-    def publish(self) -> None:
-        """Flushes the file to the disk, and renames it to `output`, which is replaced."""
-        _flush(self.path)
-        os.replace(self.path, self.output)
-
-
-@contextmanager
-def staged_file(output: Path) -> Iterator[StagedFile]:
-    """Yields a temporary file for code that writes to a path, not to an open file.
-
-    The file does not exist yet: the caller writes it at `StagedFile.path`, and then calls `StagedFile.publish`. The
-    file has the name of `output`, because libraries read the suffix. Its folder is temporary, and is deleted at the end
-    of the block.
-    """
-    temporary = _temporary(output)
-    with tempfile.TemporaryDirectory(prefix=temporary.name, dir=temporary.parent, ignore_cleanup_errors=True) as folder:
-        yield StagedFile(Path(folder) / output.name, output)
-
-
 @contextmanager
 def explain_write_errors(folder: Path) -> Iterator[None]:
-    """Converts write errors of libraries to InputError, with a path and a reason.
+    """Converts errors of libraries that write in `folder` to InputError, with a path and a reason.
 
-    Errors of torch and safetensors have neither: torch's archive writer raises a RuntimeError, and safetensors an error
-    that is not an OSError. An OSError for a path outside `folder` is not converted.
-
-    Args:
-        folder: the folder to which the block writes.
-
-    Raises:
-        InputError: a file cannot be written; the message names the file or folder and the reason.
+    torch's archive writer raises a RuntimeError, and safetensors an error that is not an OSError, without either. An
+    OSError for a path outside `folder` is not converted.
     """
     try:
         yield
@@ -194,29 +153,17 @@ def _why_not_writable(folder: Path, message: str) -> str:
 
 
 def follow_umask(paths: Iterable[Path]) -> None:
-    """Gives files the permissions that the umask allows for new files.
-
-    safetensors creates files that only their owner can read.
-    """
+    """Gives files of safetensors, which only their owner can read, the permissions that the umask allows."""
     for path in paths:
         # os.umask reads the umask only by setting it, for all threads. So it is derived from the mode of a new file.
-        with staged_file(path) as probe:
-            probe.path.touch()
-            path.chmod(stat.S_IMODE(probe.path.stat().st_mode))
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            probe = Path(folder) / "probe"
+            probe.touch()
+            path.chmod(stat.S_IMODE(probe.stat().st_mode))
 
 
 def check_writable(name: str, path: Path | str) -> None:
-    """Checks that a file or folder can be created at `path`, without creating it.
-
-    A temporary file is created in the folder of `path`, or in the nearest parent that exists, and deleted.
-
-    Args:
-        name: name of the argument, for the error.
-        path: the path to check.
-
-    Raises:
-        InputError: nothing can be created at `path`; the message has the path and the reason.
-    """
+    """Raises InputError if no file or folder can be created at `path`, the argument `name`; creates nothing."""
     path = Path(path)
     try:
         os.stat(path)  # fails for a name that is too long, or leads through a file
@@ -235,16 +182,7 @@ def check_writable(name: str, path: Path | str) -> None:
 
 
 def check_not_input(name: str, output: Path, source: Path | int) -> None:
-    """Checks that an output is not the input file, even if their paths differ.
-
-    Args:
-        name: name of the argument, for the error.
-        output: the output path.
-        source: the input, a path or a file descriptor.
-
-    Raises:
-        InputError: `output` and `source` are the same file.
-    """
+    """Raises InputError if `output`, the argument `name`, is the input: a path or a file descriptor."""
     try:
         same = os.path.samestat(os.stat(output), os.stat(source))
     except OSError:  # one of them does not exist
@@ -273,26 +211,19 @@ def partial_path(output: Path) -> Path:
     return output.with_name(f"{output.name}.partial")
 
 
-@contextlib.contextmanager
+@contextmanager
 def lock_output(output: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Holds the lock of `output` inside the block, so that no other run writes to it.
+    """Holds the lock of the file or folder `output` inside the block, and creates its parent folder.
 
-    The parent folder is created if it does not exist. Of several processes, the main process holds the lock. The
-    system releases the lock of a killed process; the next run uses the remaining lock file.
-
-    Args:
-        output: file or folder.
-        say: called with a warning if the file system has no locks.
-
-    Raises:
-        InputError: another run holds the lock, or the lock file cannot be written.
+    If another run holds the lock, InputError is raised. Of several processes, the main process holds the lock. The
+    system releases the lock of a killed process. `say` gets a warning if the file system has no locks.
     """
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         run_on_main(lambda: stack.enter_context(_lock(output, say)))
         yield
 
 
-@contextlib.contextmanager
+@contextmanager
 def _lock(output: Path, say: Callable[[str], None]) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
@@ -314,6 +245,6 @@ def _lock(output: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         if lock.is_locked:
-            with contextlib.suppress(PermissionError):  # on Windows, where releasing the lock deletes the file
+            with suppress(PermissionError):  # on Windows, where releasing the lock deletes the file
                 path.unlink(missing_ok=True)
             lock.release()

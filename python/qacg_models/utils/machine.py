@@ -24,14 +24,9 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def rank() -> int:
-    """Returns the number of this process, from RANK; 0 for the main process, and without torchrun."""
-    return int(os.environ.get("RANK", "0"))
-
-
 def is_main() -> bool:
-    """Returns whether this is the main process, which writes files and prints."""
-    return rank() == 0
+    """Returns whether this is the main process, which writes files and prints: RANK is 0, or not set."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def main_only(say: Callable[[str], None]) -> Callable[[str], None]:
@@ -48,13 +43,9 @@ def join_group() -> None:
 
 
 def run_on_main(action: Callable[[], T]) -> T:
-    """Runs `action` in the main process, and returns its result in all processes.
+    """Runs `action` in the main process, and returns its result, which is picklable, in all processes.
 
-    With several processes, the result must be picklable.
-
-    Raises:
-        InputError: in the other processes, with the message of an exception that `action` raises in the main process.
-            The main process raises the exception itself.
+    An exception of `action` is raised in the main process, and as an InputError with its message in the others.
     """
     if world_size() == 1:
         return action()
@@ -87,17 +78,11 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def let_threads_sleep() -> None:
-    """Makes OpenMP threads sleep instead of spin while they wait for one another.
+    """Makes OpenMP threads sleep instead of spin while they wait for one another, unless OMP_WAIT_POLICY is set.
 
-    Spinning uses CPU time that other threads need. Time of a training step of MiniLM on two cores, in seconds:
-
-    | other busy processes | 2 threads, spinning | 2 threads, sleeping | 1 thread |
-    |---:|---:|---:|---:|
-    | 0 | 0.7 | 0.7 | 1.2 |
-    | 10 | 11 to 18 | 4 to 5 | 4.4 to 6.4 |
-
-    OpenMP reads the setting when torch is imported, so this function does nothing after that import. An existing value
-    of OMP_WAIT_POLICY is kept.
+    Spinning uses CPU time that other threads need: beside ten busy processes on two cores, a training step of MiniLM
+    took 11 to 18 s spinning, and 4 to 5 s sleeping. OpenMP reads the setting when torch is imported, so this function
+    does nothing after that import.
     """
     if "torch" not in sys.modules:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -108,23 +93,15 @@ def cpu_quota() -> int | None:
     try:
         quota, period = (_CGROUP / "cpu.max").read_text(encoding="ascii").split()
     except (OSError, ValueError):
-        try:
-            quota = (_CGROUP / "cpu" / "cpu.cfs_quota_us").read_text(encoding="ascii").strip()
-            period = (_CGROUP / "cpu" / "cpu.cfs_period_us").read_text(encoding="ascii").strip()
-        except OSError:
-            return None
-    if not (quota.isdecimal() and period.isdecimal()):  # "max", or -1 in version 1
         return None
-    return max(1, math.ceil(int(quota) / int(period)))
+    return max(1, math.ceil(int(quota) / int(period))) if quota.isdecimal() else None  # "max" without a limit
 
 
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
     """Sets the number of torch's CPU threads inside the block, and restores it afterwards.
 
-    Args:
-        count: number of threads. 0 or None: the current number, or `cpu_quota` if that is lower, since torch does not
-            read the quota. Torch's default depends on the CPU affinity and OMP_NUM_THREADS.
+    For 0 or None, the number is the current one, or `cpu_quota` if that is lower, since torch does not read the quota.
     """
     import torch
 
@@ -137,11 +114,9 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 
 def local_device(name: str = "auto") -> str:
-    """Returns the device of this process for a device name.
+    """Returns the device of this process for a device name; "auto" selects a GPU if there is one, otherwise the CPU.
 
-    Args:
-        name: "auto" selects a GPU if there is one, otherwise the CPU. With several processes, "cuda" becomes the GPU
-            of this process, such as "cuda:1". Other names are returned unchanged.
+    With several processes, "cuda" becomes the GPU of this process, such as "cuda:1".
     """
     if name == "auto":
         import torch
@@ -159,11 +134,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 @contextmanager
 def quiet(*loggers: str) -> Iterator[None]:
-    """Suppresses all Python warnings, and log lines of `loggers` below the level ERROR, inside the block.
-
-    Args:
-        *loggers: names of loggers. Child loggers without a level of their own are silenced too.
-    """
+    """Suppresses all Python warnings, and log lines of `loggers` below the level ERROR, inside the block."""
     found = [logging.getLogger(name) for name in loggers]
     before = [logger.level for logger in found]
     for logger in found:
@@ -192,10 +163,7 @@ def hidden_library_bars() -> Iterator[None]:
 
 
 def load_libraries() -> None:
-    """Imports torch and transformers, and disables the progress bars of transformers.
-
-    If torch is not loaded yet, OpenMP threads are set to sleep while they wait (`let_threads_sleep`).
-    """
+    """Imports torch and transformers without warnings, with sleeping OpenMP threads, and disables progress bars."""
     let_threads_sleep()
     with quiet("torchao", "torch.utils._pytree"):  # transformers imports torchao, which prints warnings
         importlib.import_module("transformers.modeling_layers")

@@ -17,13 +17,7 @@ from pathlib import Path
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """Returns a count with its noun, as "1 row" and "2,000 rows".
-
-    Args:
-        count: the number.
-        one: the noun, and possibly a verb, for the number 1.
-        many: the same for other numbers; None: `one` with an s.
-    """
+    """Returns a count with its noun, as "1 row" and "2,000 rows"; `many` is None for `one` with an s."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
@@ -38,24 +32,13 @@ def percent(share: float | None) -> str:
 
 
 def mean_and_deviation(values: Sequence[float], scale: float) -> str:
-    """Formats mean and standard deviation of values as "87.1 ± 0.3"; for a single value, the mean only.
-
-    Args:
-        values: at least one number.
-        scale: factor of the mean and of the standard deviation.
-    """
+    """Formats mean and standard deviation, times `scale`, as "87.1 ± 0.3"; for a single value, the mean only."""
     mean = f"{scale * statistics.fmean(values):.1f}"
     return mean if len(values) == 1 else f"{mean} ± {scale * statistics.stdev(values):.1f}"
 
 
 def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
-    """Returns a Markdown table.
-
-    Args:
-        header: names of the columns.
-        lines: cells of each line, as many as in `header`.
-        texts: number of columns of text, which come first and are left-aligned; other columns are right-aligned.
-    """
+    """Returns a Markdown table whose first `texts` columns are left-aligned, and the others right-aligned."""
     rule = "|" + "---|" * texts + "---:|" * (len(header) - texts)
     heading, *body = (f"| {' | '.join(cells)} |" for cells in (header, *lines))
     return "\n".join([heading, rule, *body])
@@ -65,8 +48,10 @@ def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]], texts:
 MOST_FILE_BYTES = 256 << 20  # bytes of a file that is read at once
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# An escape of a surrogate in a JSON text, after an even number of backslashes: a pair, or half of a character.
+_SURROGATE_ESCAPE = re.compile(
+    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>\\u[dD][89a-fA-F]..))", re.DOTALL
+)
 _DECODER = json.JSONDecoder()
 # Spreadsheets skip white space before the sign. Chinese, Japanese and Korean ones accept full-width signs too. A tab or
 # carriage return can move the rest of the cell into a cell of its own.
@@ -74,12 +59,7 @@ _FORMULA = re.compile(r"'*(?:[\t\r]|[\s\0]*[=+\-@＝＋－＠])")
 
 
 def read_text(path: Path) -> str:
-    """Reads a UTF-8 file of at most `MOST_FILE_BYTES`.
-
-    Raises:
-        OSError: the file cannot be read, or is larger (EFBIG).
-        UnicodeDecodeError: the file is not UTF-8.
-    """
+    """Reads a UTF-8 file of at most `MOST_FILE_BYTES`; raises OSError (EFBIG) for a larger one."""
     with path.open("rb") as handle:
         content = handle.read(MOST_FILE_BYTES + 1)
     if len(content) > MOST_FILE_BYTES:
@@ -107,11 +87,7 @@ def unescape_formula(cell: str) -> str:
 
 
 def parse_json(text: str) -> object:
-    """Returns the value of a JSON text.
-
-    Raises:
-        json.JSONDecodeError: the text is not one JSON value, or is rejected by `parse_json_at`.
-    """
+    """Returns the value of a JSON text; raises json.JSONDecodeError as `parse_json_at` does."""
     value, end = parse_json_at(text, len(text) - len(text.lstrip()))
     rest = text[end:].lstrip()
     if rest:
@@ -137,26 +113,10 @@ def parse_json_at(text: str, start: int) -> tuple[object, int]:
         place = re.compile(rf"[0-9]{{{most + 1}}}").search(text, start)
         where = start if place is None else place.start()
         raise json.JSONDecodeError(f"a number has more than {most} digits", text, where) from None
-    if (place := _lone_surrogate_escape(text, start, end)) is not None:
-        escape = text[place : place + 6]
-        raise json.JSONDecodeError(f"the escape {escape} is half a character", text, place)
+    for escape in _SURROGATE_ESCAPE.finditer(text, start, end):
+        if half := escape["half"]:
+            raise json.JSONDecodeError(f"the escape {half} is half a character", text, escape.start("half"))
     return value, end
-
-
-def _lone_surrogate_escape(text: str, start: int, end: int) -> int | None:
-    """Returns the position of the first escape that is a lone surrogate; None if there is none."""
-    if _ESCAPED_SURROGATE.search(text, start, end) is None:
-        return None
-    high: re.Match | None = None
-    for escape in _ESCAPE.finditer(text, start, end):
-        code = int(escape[1] or "0", 16)
-        is_low = 0xDC00 <= code < 0xE000
-        if high is not None and not (is_low and escape.start() == high.end()):
-            return high.start()
-        if is_low and high is None:
-            return escape.start()
-        high = escape if 0xD800 <= code < 0xDC00 else None
-    return None if high is None else high.start()
 
 
 # Places where a sentence can end: a stop with optional closing quotes or brackets, or an empty line.

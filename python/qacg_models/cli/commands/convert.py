@@ -2,13 +2,14 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from qacg_models.cli.flags import add_set_flag
 
 # The formats of conversion.py. Importing that module for a help text would be slow; a test compares both.
 FORMATS = ("own", "huggingface")
-# Values of --allow: the fields of Permissions, and the argument `drop_unplaced` of `convert`.
+# Values of --allow: the fields of Permissions.
 ALLOWED = ("initialize-missing", "truncate-contexts", "ignore-mismatched-sizes", "drop-unplaced")
 
 USES_MODELS = True
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.checkpoints.fitting import Permissions
     from qacg_models.conversion import convert
 
-    allowed = {name.replace("-", "_") for name in arguments.allow}
+    allowed = [name.replace("-", "_") for name in arguments.allow]
     report = convert(
         arguments.src,
         arguments.dst,
@@ -64,9 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         config=arguments.config,
         overrides=dict(arguments.set),
-        permissions=Permissions(**dict.fromkeys(allowed - {"drop_unplaced"}, True)),
-        drop_unplaced="drop_unplaced" in allowed,
+        permissions=Permissions(**dict.fromkeys(allowed, True)),
         overwrite=arguments.overwrite,
     )
-    print(json.dumps(report.to_json(), indent=1) if arguments.json else f"{report}\nwritten to {arguments.dst}")
+    print(json.dumps(asdict(report), indent=1) if arguments.json else f"{report}\nwritten to {arguments.dst}")
     return 0

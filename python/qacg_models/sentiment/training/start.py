@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from qacg_kernels.attention_layers import ContextAttention
-    from qacg_models.checkpoints.files import Source
+    from qacg_models.checkpoints.fitting import Source
     from qacg_models.models.base import EncoderPreTrainedModel
     from qacg_models.models.context_bert import ContextBertForSequenceClassification
 

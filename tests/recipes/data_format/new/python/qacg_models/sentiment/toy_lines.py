@@ -17,11 +17,7 @@ SUFFIX = ".lines"
 
 
 def table(path: Path, columns: Columns) -> DataFrame:
-    """Returns a table with a row for every line that is not empty.
-
-    Raises:
-        DataError: a line without three parts, an empty part, or columns by name, which lines do not have.
-    """
+    """Returns a table with a row for every line that is not empty."""
     if columns != Columns():
         raise DataError(path, None, "expected no --text-column or similar option: lines have no column names")
     rows, lines = [], []

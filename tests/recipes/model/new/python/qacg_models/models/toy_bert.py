@@ -56,15 +56,11 @@ class ToyBertForSequenceClassification(EncoderPreTrainedModel):
         labels: Tensor | None = None,
         return_dict: bool | None = None,
     ) -> SequenceClassifierOutput | tuple[Tensor, ...]:
-        """Classifies the sequences of a padded or packed batch.
+        """Classifies the sequences of a padded or packed batch; see `BertModel` for the other arguments.
 
         Args:
             context_ids: (B) or (B, 1), ids of `config.contexts`.
             labels: (B), see `classification_loss` for the configuration's problem_type; None: no loss.
-            The other arguments are those of `BertModel`.
-
-        Raises:
-            TypeError, ValueError: as for `BertModel`, and for context ids and labels.
         """
         pooled = self.bert(
             input_ids,
