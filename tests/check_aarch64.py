@@ -33,7 +33,6 @@ PROCESSORS = {"max": ("neon", "neon_bf16"), "neoverse-n1": ("neon", "neon")}
 TESTS = (
     "test_few_queries.py",
     "test_random_calls.py",
-    "test_packed.py",
     "test_dropout.py",
     "test_hidden_keys.py",
     "test_float16.py",

@@ -24,7 +24,6 @@ TESTS = Path(__file__).resolve().parent
 FILES = (
     "test_gpu.py",
     "test_operators.py",
-    "test_packed.py",
     "test_dropout.py",
     "test_hidden_keys.py",
     "test_edges.py",

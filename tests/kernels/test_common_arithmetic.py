@@ -13,8 +13,6 @@ from qacg_kernels.call.dropout import drop_threshold, keep_scale
 
 TESTS = Path(__file__).parents[1]
 
-LOG2_E = 1.0 / np.log(2.0)
-
 
 @pytest.fixture(scope="module")
 def common():
@@ -27,13 +25,6 @@ def common():
 
 def pointer(array):
     return ctypes.c_void_p(array.ctypes.data)
-
-
-def test_philox_gives_the_published_numbers(common):
-    """The known answer of Random123 for Philox-4x32 with 7 rounds, counter and key 0."""
-    words = np.zeros(4, dtype=np.uint32)
-    common.philox_words(0, 0, 0, ctypes.c_uint64(0), pointer(words))
-    assert [f"{w:08x}" for w in words] == ["5f6fb709", "0d893f64", "4f121f81", "4f730a48"]
 
 
 # The ends, both sides of a half of 2^-16, and numbers that float32 would round to another threshold.
@@ -95,54 +86,3 @@ def test_narrowing_rounds_like_torch(dtype, common):
     getattr(common, f"narrow_{str(dtype).removeprefix('torch.')}")(pointer(x), pointer(got), ctypes.c_int64(x.size))
     expected = torch.from_numpy(x).to(dtype).view(torch.int16).numpy().view(np.uint16)
     assert (got == expected).all(), x[got != expected][:5]
-
-
-def test_sigmoid_of_scaled_scores_matches_the_formula(common):
-    x = np.concatenate([np.linspace(-120, 120, 2001), [-1e4, 1e4, -np.inf, np.inf]]).astype(np.float32)
-    got = np.zeros_like(x)
-    common.sigmoids(pointer(x), pointer(got), ctypes.c_int64(x.size))
-    with np.errstate(over="ignore"):
-        expected = 1 / (1 + np.exp2(-x.astype(np.float64)))
-    np.testing.assert_allclose(got, expected, rtol=3e-7, atol=1e-38)
-
-
-@pytest.mark.parametrize("size", [1.0, 1e4])
-def test_softmax_of_saved_maximum_and_sum_is_exact(size, common):
-    scores = (size * np.random.default_rng(2).standard_normal(50)).astype(np.float32)
-    powers = (scores * np.float32(LOG2_E)).astype(np.float32)
-    top = powers.max()
-    total = np.exp2(powers.astype(np.float64) - top).sum()
-    got = np.zeros_like(powers)
-    count = ctypes.c_int64(powers.size)
-    common.softmax_of_scores(pointer(powers), ctypes.c_float(top), ctypes.c_float(total), pointer(got), count)
-    np.testing.assert_allclose(got, np.exp2(powers.astype(np.float64) - top) / total, rtol=5e-7, atol=1e-38)
-
-
-def test_entry_gradients_equal_those_of_autograd(common):
-    """The expected gradients are those of MATH.md's equations 7 to 13 for one row, by torch's autograd in float64."""
-    generator = torch.Generator().manual_seed(3)
-    scores, context_scores, d_out_value = torch.randn(3, 40, generator=generator, dtype=torch.float64)
-    keep = torch.where(torch.rand(40, generator=generator, dtype=torch.float64) < 0.3, 0.0, 1 / 0.7)
-    lam = torch.full((40,), 0.6, dtype=torch.float64)
-    alpha = -0.7
-    for t in (scores, context_scores, lam):
-        t.requires_grad_()
-    softmax, sigmoid = scores.softmax(0), context_scores.sigmoid()
-    attention = keep * (softmax + lam * alpha * sigmoid)
-    (attention * d_out_value).sum().backward()
-    delta = (keep * softmax * d_out_value).sum()
-    for j in range(40):
-        x = torch.stack([softmax[j], sigmoid[j], lam[j], keep[j], d_out_value[j], delta]).detach()
-        x = np.array([*x.numpy(), alpha], dtype=np.float32)
-        got = np.zeros(4, dtype=np.float32)
-        common.gradient_of_cell(pointer(x), pointer(got))
-        expected = torch.stack([attention[j], scores.grad[j], context_scores.grad[j], lam.grad[j]]).detach().numpy()
-        np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-7)
-
-
-def test_dropped_entry_ignores_a_nan_gradient(common):
-    """If dO V^T is NaN at a dropped entry, its gradients are those of MATH.md's equation 11 with dA = 0."""
-    got = np.zeros(4, dtype=np.float32)
-    x = np.array([0.25, 0.5, 0.6, 0.0, np.nan, 2.0, 1.0], dtype=np.float32)
-    common.gradient_of_cell(pointer(x), pointer(got))
-    assert got.tolist() == [0.0, -0.5, 0.0, 0.0]

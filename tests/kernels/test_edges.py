@@ -172,3 +172,12 @@ def test_subnormals_are_not_flushed_after_a_call(kernel, device):
     evaluate(inputs, through_backend(kernel))
     denormal = torch.full((64,), 1e-30) * 1e-10
     assert (denormal != 0).all()
+
+
+def test_offsets_of_any_dtype_and_larger_maximum_are_valid(backend, device):
+    case = Case("offsets", sequences=(5, 0, 17, 1), gate="per_head", bias="shared")
+    inputs = make_inputs(case, torch.float32, device)
+    expected, _ = through_backend(backend)(inputs, inputs.tensors)
+    for dtype in (torch.int32, torch.int64):
+        inputs.options.update(cu_seqlens=inputs.options["cu_seqlens"].to(dtype), max_seqlen=700)
+        torch.testing.assert_close(through_backend(backend)(inputs, inputs.tensors)[0], expected)

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import pytest
 import torch
-from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -46,15 +45,6 @@ def test_training_runs_only_our_formulas(python_files):
     torch.autograd.grad(out, leaves, torch.ones_like(out))
     assert any(file.endswith("qacg_kernels/operators/autograd.py") for file in python_files)
     assert not [file for file in python_files if file.endswith(FORMULAS)]
-
-
-@pytest.mark.parametrize("gradients", [True, False])
-def test_small_call_with_tangent_raises(gradients):
-    query, *others = operands()
-    with torch.set_grad_enabled(gradients), forward_ad.dual_level():
-        dual = forward_ad.make_dual(query, query)
-        with pytest.raises(NotImplementedError, match="reverse"):
-            qk.quasi_attention(dual, *others)
 
 
 def _gradients(leaves, gate, upstream=None, **options):

@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 from doubled_layers import WAYS, change
+from errors import error_cases, raises
 from parity import strengthen, weighted_sum
 from published_attention import (
     BATCH,
@@ -203,40 +204,60 @@ class ReturnsFour(PublishedAttention):
         return super().forward(hidden_states, attention_mask, device, C_embed)[:4]
 
 
+class ReturnsHeads(PublishedAttention):
+    def forward(self, hidden_states, attention_mask, device=None, C_embed=None):
+        return self.heads(super().forward(hidden_states, attention_mask, device, C_embed)[0])
+
+
 class TakesMore(PublishedAttention):
     def forward(self, hidden_states, attention_mask, heads_kept, scale, context):
         return hidden_states
 
 
-def reshaped(module):
+class CalledOnce(nn.Linear):
+    def forward(self, x):
+        if hasattr(self, "called"):
+            raise RuntimeError("called twice")
+        self.called = True
+        return super().forward(x)
+
+
+def reshaped():
+    module = PublishedAttention()
     module.context_for_q = nn.Linear(HIDDEN, HEAD_DIM)
     return module
 
 
-def with_own_forward(module):
+def with_own_forward():
+    module = PublishedAttention()
     module.forward = lambda *args: None
     return module
 
 
+def with_a_failing_layer():
+    module = PublishedAttention()
+    module.lambda_q_query_layer.__class__ = CalledOnce
+    return module
+
+
 REJECTED = {
-    "four values": (
-        r"expected its forward to return one tensor, or a tuple of five values.* got 4 values",
-        ReturnsFour,
-    ),
-    "shape": (
-        r"context_for_q: expected a layer from 12 to 12 .* got one from 12 to 4",
-        lambda: reshaped(PublishedAttention()),
-    ),
-    "instance forward": ("got one set on the instance", lambda: with_own_forward(PublishedAttention())),
+    "ValueError: expected its forward to return one tensor, or a tuple of five values... got 4 values": ReturnsFour,
+    "ValueError: context_for_q: expected a layer from 12 to 12 ... got one from 12 to 4": reshaped,
+    "ValueError: got one set on the instance": with_own_forward,
+    "ValueError: expected a result of shape": ReturnsHeads,
+    "ValueError: expected a module that can be called as (hidden_states": TakesMore,
+    "ValueError: expected layers that PatchedQuasiAttention can use, got the error: called twice": with_a_failing_layer,
 }
 
 
-@pytest.mark.parametrize("message, make", REJECTED.values(), ids=REJECTED)
-def test_unsupported_module_raises(message, make):
-    module = make()
-    with pytest.raises(ValueError, match=message):
-        apply_fused_attention(module)
-    assert not isinstance(module, FusedQuasiAttention)
+@pytest.mark.parametrize("verify", [True, False])
+@error_cases(REJECTED)
+def test_unsupported_module_raises_and_is_unchanged(error, given, verify):
+    module = given()
+    kind = type(module)
+    with raises(error):
+        apply_fused_attention(module, verify=verify)
+    assert type(module) is kind
 
 
 @pytest.mark.parametrize("model", [None, PublishedModel])
@@ -410,42 +431,6 @@ def test_cg_bert_with_another_gate_raises():
         apply_fused_attention(strengthen(TanhGates()))
 
 
-class ReturnsHeads(PublishedAttention):
-    def forward(self, hidden_states, attention_mask, device=None, C_embed=None):
-        return self.heads(super().forward(hidden_states, attention_mask, device, C_embed)[0])
-
-
-class CalledOnce(nn.Linear):
-    def forward(self, x):
-        if hasattr(self, "called"):
-            raise RuntimeError("called twice")
-        self.called = True
-        return super().forward(x)
-
-
-def with_a_failing_layer():
-    module = PublishedAttention()
-    module.lambda_q_query_layer.__class__ = CalledOnce
-    return module
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (ReturnsHeads, "expected a result of shape"),
-        (TakesMore, r"expected a module that can be called as \(hidden_states"),
-        (with_a_failing_layer, "expected layers that PatchedQuasiAttention can use, got the error: called twice"),
-    ],
-    ids=["shape", "call", "layer"],
-)
-@pytest.mark.parametrize("verify", [True, False])
-def test_module_that_would_fail_is_not_patched(verify, make, message):
-    module = make()
-    with pytest.raises(ValueError, match=message):
-        apply_fused_attention(module, verify=verify)
-    assert type(module) is type(make())
-
-
 class Quantized(nn.Module):
     """A layer without parameters, whose weight is a method, like those of torch.ao.quantization."""
 
@@ -464,11 +449,18 @@ class Quantized(nn.Module):
 KINDS = {"QACG-BERT": PublishedAttention, "CG-BERT": ReleasedContextGuided}
 
 
-@pytest.mark.parametrize("way", [*WAYS.values(), Quantized], ids=[*WAYS, "quantized"])
+GATES = tuple(NAMINGS["released"][role] for role in GATE_ROLES)
+CHANGED = {name: (GATES, way) for name, way in WAYS.items()} | {
+    "quantized gates": (GATES, Quantized),
+    "all layers quantized": (("",), Quantized),
+}
+
+
+@pytest.mark.parametrize(("names", "way"), CHANGED.values(), ids=CHANGED)
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
-def test_patching_keeps_what_hangs_on_gate_layers(make, way):
+def test_patching_keeps_what_hangs_on_layers(make, names, way):
     x, c = inputs()
-    module = change(strengthen(make()), tuple(NAMINGS["released"][role] for role in GATE_ROLES), way).eval()
+    module = change(strengthen(make()), names, way).eval()
     expected = module(x, additive(), None, c)
     assert apply_fused_attention(module) == 1
     found = module(x, additive(), None, c)
@@ -493,13 +485,3 @@ def test_cg_bert_mask_without_values_raises():
     x, c = inputs()
     with pytest.raises(TypeError, match="attention_mask: expected a tensor whose memory has its values"):
         blocks[0](x, causal_upper_left(x.shape[1], x.shape[1]), x.device, c)
-
-
-@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
-def test_patching_of_layers_without_parameters(make):
-    x, c = inputs()
-    module = change(strengthen(make()), ("",), Quantized).eval()
-    expected = module(x, additive(), None, c)
-    assert apply_fused_attention(module) == 1
-    found = module(x, additive(), None, c)
-    assert torch.allclose(*(r if make is ReleasedContextGuided else r[0] for r in (found, expected)), atol=1e-5)

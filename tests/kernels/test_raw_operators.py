@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.autograd import forward_ad
 
 from qacg_kernels.backends import cpu, cuda
 from qacg_kernels.call.problem import Saved
@@ -181,24 +180,6 @@ def test_saving_the_quasi_branch_raises(compiled):
     tensors, options = call_of("lambda")
     with pytest.raises(RuntimeError, match="save_quasi_out: expected False"):
         schema.forward_op(compiled)(*tensors.values(), **options, save_quasi_out=True)
-
-
-@pytest.mark.parametrize("run", ["forward", "backward"])
-@pytest.mark.parametrize("needs_grad", [False, True])
-def test_forward_mode_raises_with_advice(run, needs_grad, checking):
-    """Triton's operators raise before they call a kernel."""
-    tensors, options = call_of("gate")
-    tensors = {name: t if t is None else t.detach() for name, t in tensors.items()}
-    tensors["key"].requires_grad_(needs_grad)
-    out, *saved = schema.forward_op("reference")(*tensors.values(), **options)
-    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"reverse-mode.*attention_maps"):
-        if run == "forward":
-            tensors["gate_key"] = forward_ad.make_dual(tensors["gate_key"], torch.ones_like(tensors["gate_key"]))
-            schema.forward_op(checking)(*tensors.values(), **options)
-        else:
-            dual = forward_ad.make_dual(out.detach(), torch.ones_like(out))
-            saved = [t.detach() for t in saved]
-            schema.backward_op(checking)(dual, None, None, *tensors.values(), *saved, **options)
 
 
 @pytest.mark.skipif(library("_cuda") is None, reason="the CUDA library was not built")

@@ -41,13 +41,6 @@ def test_dual_tensors_raise_with_advice(needs_grad, backend, device):
         assert torch.equal(function(query), function(query.detach()))
 
 
-@pytest.mark.parametrize("transform", [torch.func.jacfwd, torch.func.hessian], ids=["jacfwd", "hessian"])
-def test_forward_mode_transforms_raise_with_advice(transform, backend, device):
-    inputs, function = of_query(GATED, backend, device)
-    with pytest.raises(NotImplementedError, match=r"reverse-mode differentiation.*attention_maps"):
-        transform(lambda query: function(query).sum())(inputs.tensors["query"])
-
-
 def test_jvp_raises_and_its_advice_works(backend, device):
     inputs, function = of_query(GATED, backend, device)
     query, tangent = inputs.tensors["query"], torch.randn_like(inputs.tensors["query"])

@@ -1,7 +1,6 @@
 """Launches of the Triton backend without a GPU: Triton's own Python code runs up to the call of the driver.
 
-The tests assert the amount of Python code, not its time, which `python -m benchmarks.host_cost` measures. Builds that
-are compiled ahead of time must have the types, constants, alignment and options of a model's launches.
+The tests assert the amount of Python code, not its time, which `python -m benchmarks.host_cost` measures.
 """
 
 import importlib.util
@@ -37,7 +36,7 @@ def test_forward_is_one_launch_with_few_python_calls():
     printed = json.loads(output_of(SUPPORT / "silent_gpu.py"))
     assert printed["launched"] == [["forward_kernel", 2 * 3, 1, 1, 0]]
     assert 50 < printed["calls"] <= MOST_CALLS
-    assert len(printed["cases"]) > 20
+    assert printed["cases"] > 20
     assert printed["differences"] == []
     assert printed["files"][:1] == ["functional.py"]
     assert len(printed["files"]) <= MOST_FILES, "from the public function to the launch"
@@ -51,45 +50,6 @@ def test_host_cost_prints_a_row_per_kind_of_call():
     assert len(rows) == 9
     assert {len(row) for row in rows} == {4}
     assert all(float(cell.removesuffix(" us")) > 0 for _name, *cells in rows for cell in cells)
-
-
-@pytest.fixture(scope="module")
-def printed():
-    """The output of launched_calls.py: Triton's descriptions of a model's calls, compared with those of the builds."""
-    return json.loads(output_of(SUPPORT / "launched_calls.py"))
-
-
-@pytest.mark.full
-@needs_triton
-def test_builds_are_specialised_like_model_calls(printed):
-    assert {build: entry["differences"] for build, entry in printed["calls"].items() if entry["differences"]} == {}
-
-
-@pytest.mark.full
-@needs_triton
-def test_model_calls_cover_every_kernel_and_variant(printed):
-    from triton_builds import VARIANTS
-
-    functions = {name for entry in printed["calls"].values() for name in entry["functions"]}
-    assert functions == {
-        "forward_kernel",
-        "key_gates_kernel",
-        "row_terms_kernel",
-        "key_blocks_kernel",
-        "query_blocks_kernel",
-        "gate_sums_kernel",
-        "gate_gradients_kernel",
-    }
-    variants = {build.split(", ", 1)[1] for build in printed["calls"]}
-    assert set(VARIANTS) - variants == {"TF32, all at once"}  # consists of "TF32" and "column gate, all at once"
-
-
-@pytest.mark.full
-@needs_triton
-def test_descriptions_differ_in_sizes_and_strides_of_one(printed):
-    differences = printed["packed beside one head"]
-    assert "forward_kernel: signature of  call sizes heads: launched 'i32', built 'constexpr'" in differences
-    assert "forward_kernel: signature of  row_max_out row: launched 'i32', built 'constexpr'" in differences
 
 
 _CACHES = (cuda._gpu_is_there, cuda.capability, triton._gpu_is_there, triton._without_table, tile_tables._found)

@@ -8,6 +8,14 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize, prune
 
 
+@torch.no_grad()
+def by_its_weights(layer):
+    """Doubles weight and bias, so that reading them equals a call."""
+    for parameter in layer.parameters():
+        parameter.mul_(2)
+    return layer
+
+
 def by_a_hook(layer):
     layer.register_forward_hook(lambda layer, args, out: 2 * out)
     return layer
@@ -51,15 +59,15 @@ class Adapter(nn.Module):
         return self.layer(x) + self.adapter(x)
 
 
-class _Double(nn.Module):
-    def forward(self, x):
-        return 2 * x
-
-
 def by_a_parametrization(layer):
     for name, _ in list(layer.named_parameters()):
-        parametrize.register_parametrization(layer, name, _Double())
+        parametrize.register_parametrization(layer, name, Double())
     return layer
+
+
+class Double(nn.Module):
+    def forward(self, x):
+        return 2 * x
 
 
 def by_pruning(layer):
@@ -103,11 +111,3 @@ def change(module, names, way):
             parent, _, name = path.rpartition(".")
             setattr(module.get_submodule(parent), name, way(layer))
     return module
-
-
-@torch.no_grad()
-def by_its_weights(layer):
-    """Doubles weight and bias, so that reading them equals a call."""
-    for parameter in layer.parameters():
-        parameter.mul_(2)
-    return layer

@@ -1,11 +1,12 @@
 """Calls of the Triton backend without a GPU: Triton's own Python code runs up to the launch by the driver.
 
-`python tests/support/silent_gpu.py` prints one JSON object. It has the launches of a repeated call, the number of
-function calls that this call takes, and the files of qacg_kernels that it passes. For calls that differ in one property
-each, it has the differences between prepared launches and Triton's own launches. The script replaces Triton's driver,
-so it requires a separate process without the interpreter.
+Prints one JSON object with the launches of a repeated call, the number of function calls that it takes, the files of
+qacg_kernels that it passes, and the differences between prepared launches and Triton's own. The script replaces
+Triton's driver, so it requires a separate process without the interpreter.
 """
 
+import functools
+import itertools
 import json
 import sys
 from contextlib import nullcontext
@@ -22,11 +23,10 @@ launched: list[list[object]] = []
 class RecordingGPU(SilentGPU):
     """A driver that accepts every kernel and records the arguments of each launch."""
 
-    kernels = 0
+    numbers = itertools.count()  # identify the machine code
 
     def launcher_cls(self, source, metadata):
-        RecordingGPU.kernels += 1
-        number = RecordingGPU.kernels  # identifies the machine code
+        number = next(self.numbers)
 
         def record(x, y, z, stream, function, packed, launch_metadata, enter, leave, *arguments):
             launched.append([metadata.name, number, x, y, z, stream, arguments])
@@ -37,10 +37,8 @@ class RecordingGPU(SilentGPU):
 def described(argument: object) -> object:
     """Describes an argument of a launch for comparisons; a tensor without its address."""
     if isinstance(argument, torch.Tensor):
-        return [str(argument.dtype), list(argument.shape), list(argument.stride()), argument.data_ptr() % 16]
-    if isinstance(argument, tuple):
-        return [described(member) for member in argument]
-    return argument if argument is None or isinstance(argument, (bool, int, float)) else repr(argument)
+        return [str(argument.dtype), argument.shape, argument.stride(), argument.data_ptr() % 16]
+    return [described(member) for member in argument] if isinstance(argument, tuple) else argument
 
 
 def inputs(batch=2, heads=3, length=20, head_dim=64, dtype=torch.bfloat16, grad=False, offset=0, packed=False):
@@ -116,16 +114,12 @@ def recorded(action) -> list[list[object]]:
     return [[*where, described(arguments)] for *where, arguments in launched]
 
 
-def by_triton(*arguments) -> None:
-    launch.run(*arguments)
-
-
 def differences() -> list[str]:
     """Lists the calls whose launches, newly prepared or reused, differ from Triton's own launches."""
     found = []
     for name, action in CALLS.items():
         first, second = recorded(action), recorded(action)
-        with launch.through(by_triton):
+        with launch.through(functools.partial(launch.run)):  # another object than launch.run
             expected = recorded(action)
         found += [f"{name}: {when}" for when, got in (("first", first), ("second", second)) if got != expected]
     return found
@@ -154,8 +148,8 @@ def main() -> None:
         call(tensors), call(tensors)
         calls, files = traced(lambda: call(tensors))
         again = [row[:1] + row[2:6] for row in recorded(lambda: call(tensors))]
-        printed = {"launched": again, "calls": calls, "files": files, "cases": list(CALLS)}
-        print(json.dumps(printed | {"differences": differences()}))
+        found = differences()
+    print(json.dumps({"launched": again, "calls": calls, "files": files, "cases": len(CALLS), "differences": found}))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,34 @@
 """Builds of the Triton kernels that are compiled without a GPU, and the limits of their machine code.
 
 A build is one kernel of the tile tables on one chip, in one dtype, for one head size and one variant of a call. "small
-kernels" stands for the kernels without tile sizes.
+kernels" stands for the kernels without tile sizes. The backend's Python code runs on CPU tensors, and only the launch
+is replaced. Triton caches compiled kernels by content (TRITON_CACHE_DIR).
 """
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from triton_resources import Description, Resources, describing, kernels_of, resources
+import triton
+from triton_resources import Resources, resources
 
+from benchmarks.absent_gpu import AbsentGPU
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     KERNELS,
-    Table,
     is_amd,
+    is_busy,
     nearest_shipped,
     shipped,
     shipped_architectures,
+    trial,
 )
-from qacg_kernels.call.problem import Problem, Residuals, Saved
+from qacg_kernels.call.problem import Residuals, Saved
 from qacg_kernels.functional import problem_of
-from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
+from qacg_kernels.testing.inputs import Case, make_inputs
 
 # NVIDIA's chips that have a tile table.
 OWN_TABLE = tuple(chip for chip in shipped_architectures() if not is_amd(chip))
@@ -85,7 +89,6 @@ VARIANTS: dict[str, dict[str, object]] = {
 }
 # The heaviest call without and with a mask, dropout or a column gate.
 HEAVIEST = ("row gate, lengths, causal", "column gate, all at once")
-_OTHERS = ("quasi bias", "quasi bias, key mask", "boolean mask, dropout", "boolean keys, dropout")
 _KEY_MASK = "key mask"
 _TF32 = ("TF32", "TF32, all at once")
 _NO_GRADIENT = "no gradient"  # saves nothing; tiled rows only, as single-tile rows never save
@@ -142,50 +145,44 @@ def every_build() -> list[Build]:
     return [Build(*parts) for group in groups for parts in itertools.product(*group)]
 
 
-def selected_builds() -> list[Build]:
-    """The builds of the full tests: each entry of each table at its heaviest call, and some other kinds of call.
-
-    The 16-bit dtype alternates between entries and chips, so that every 16-bit entry is compiled in both.
-    """
-    builds = []
-    for number, (kernel, head_dim, variant) in enumerate(itertools.product(KERNELS, HEAD_DIMS, HEAVIEST)):
-        for c, chip in enumerate(OWN_TABLE):
-            narrow = DTYPES[(number + c) % 2]
-            builds += [Build(chip, kernel, dtype, head_dim, variant) for dtype in (narrow, torch.float32)]
-    groups = (
-        (("sm_80", "sm_90"), KERNELS, (torch.bfloat16,), (64,), _OTHERS),
-        (OWN_TABLE, KERNELS, (torch.float32,), HEAD_DIMS[-1:], (_KEY_MASK,)),
-        (("sm_80",), TILED, (torch.float32,), (64,), _TF32),
-    )
-    builds += [Build(*parts) for group in groups for parts in itertools.product(*group)]
-    return [*builds, Build("sm_90", "small kernels", torch.bfloat16, 64, "row gate, all at once")]
-
-
-def amd_builds() -> list[Build]:
-    """The builds of `every_build` for AMD's oldest GPU with a tile table."""
-    return [build for build in every_build() if build.architecture == AMD[0]]
-
-
-def few_amd_builds() -> list[Build]:
-    """Builds for the default tests: every kernel once; each AMD GPU with a tile table in 16 bits and in float32."""
-    choices = itertools.cycle(itertools.product((torch.bfloat16, torch.float32), AMD))
-    return [Build(chip, kernel, dtype, 64, HEAVIEST[0]) for kernel, (dtype, chip) in zip(KERNELS, choices)]
-
-
 def compile_build(build: Build) -> dict[str, Resources]:
-    """Compiles a build and returns the resources of each of its functions."""
-    functions = _FUNCTIONS[build.kernel]
-    kernels = _kernels(build, functions.__contains__)
-    if not kernels:
-        raise AssertionError(f"{build}: the call launches none of {', '.join(functions)}")
-    return {name: resources(kernel) for name, kernel in kernels.items()}
+    """Compiles a build and returns the resources of each of its functions.
 
+    Triton's driver stays replaced by `AbsentGPU`.
+    """
+    table = nearest_shipped(build.architecture, SHARED_BYTES[build.architecture])
+    options = dict(VARIANTS[build.variant])
+    shorter, saves, tf32 = options.pop("shortened_by", 0), options.pop("saves", True), options.pop("tf32", False)
+    packed, has_lengths = options.pop("packed", False), options.pop("key_lengths", False)
 
-def describe_build(build: Build) -> dict[str, list[Description]]:
-    """Returns the Descriptions of all functions that the call of a build launches."""
-    with describing() as found:
-        _kernels(build, lambda name: True)
-    return found
+    def call_of(length: int):
+        rows = dict(sequences=(length, length - 5)) if packed else dict(queries=length, keys=length)
+        rows |= dict(key_lengths=(length,)) if has_lengths else {}
+        sizes = dict(batch=1, heads=_HEADS, head_dim=build.head_dim, layout=_LAYOUT)
+        inputs = make_inputs(Case("ahead of time", **sizes | rows | options), build.dtype)
+        return inputs, problem_of(*inputs.arguments(), **inputs.options)
+
+    inputs, problem = call_of(_TILED_LENGTH - shorter)
+    whole = build.kernel.startswith("whole_row")
+    if whole:
+        entry = table.entry(build.kernel, build.dtype, build.head_dim, is_busy(problem))
+        inputs, problem = call_of(entry.block_n - shorter)
+    saves = saves and not whole
+    functions, compiled = _FUNCTIONS[build.kernel], {}
+
+    def compile_only(kernel, programs, arguments, constants, options, device):
+        name = kernel.fn.__name__
+        if programs and name in functions:
+            compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
+
+    triton.runtime.driver.set_active(AbsentGPU(build.architecture))
+    with trial(table), launch.through(compile_only), products_in_tf32(tf32):
+        _, *results = launch.forward(problem, Residuals(saves, saves and not problem.column_gate))
+        if build.kernel not in _FORWARD:
+            grad_gates = [torch.empty_like(t) if inputs.case.lambda_gradient else None for t in results[-2:]]
+            launch.backward(problem, Saved(inputs.grad_out, *grad_gates, *results))
+    assert compiled, f"{build}: the call launches none of {', '.join(functions)}"
+    return {name: resources(kernel) for name, kernel in compiled.items()}
 
 
 def builds_of_every_kind() -> list[Build]:
@@ -206,23 +203,6 @@ def builds_of_every_kind() -> list[Build]:
     return builds
 
 
-def _kernels(build: Build, selects: Callable[[str], bool]) -> dict[str, object]:
-    table = table_of(build)
-    problem, inputs = _problem(build, table)
-    saves = VARIANTS[build.variant].get("saves", True)
-    saves = saves and not build.kernel.startswith("whole_row")
-    residuals = Residuals(saves, saves and not problem.column_gate)
-
-    def call() -> None:
-        _, *results = launch.forward(problem, residuals)
-        if build.kernel not in _FORWARD:
-            grad_gates = [torch.empty_like(t) if inputs.case.lambda_gradient else None for t in results[-2:]]
-            launch.backward(problem, Saved(inputs.grad_out, *grad_gates, *results))
-
-    with products_in_tf32(build.variant in _TF32):
-        return kernels_of(call, table, build.architecture, selects)
-
-
 @contextlib.contextmanager
 def products_in_tf32(allowed: bool) -> Iterator[None]:
     before = torch.backends.cuda.matmul.fp32_precision
@@ -233,42 +213,6 @@ def products_in_tf32(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.fp32_precision = before
 
 
-def table_of(build: Build) -> Table:
-    return nearest_shipped(build.architecture, SHARED_BYTES[build.architecture])
-
-
-def _problem(build: Build, table: Table) -> tuple[Problem, Inputs]:
-    options = dict(VARIANTS[build.variant])
-    length = length_of(build, table) - options.pop("shortened_by", 0)
-    for name in ("tf32", "saves"):
-        options.pop(name, None)
-    if options.pop("packed", False):
-        options["sequences"] = (length, length - 5)
-    if options.get("key_lengths"):
-        options["key_lengths"] = (length,)
-    sizes = dict(batch=1, heads=_HEADS, queries=length, keys=length, head_dim=build.head_dim, layout=_LAYOUT)
-    inputs = make_inputs(Case("ahead of time", **sizes | options), build.dtype)
-    return problem_of(*inputs.arguments(), **inputs.options), inputs
-
-
-def length_of(build: Build, table: Table) -> int:
-    """The number of keys in a build's call.
-
-    For a single-tile kernel: the most that it supports. For other kernels: more than any single-tile kernel supports.
-    """
-    if not build.kernel.startswith("whole_row"):
-        return _TILED_LENGTH
-    return table.entry(
-        build.kernel, build.dtype, build.head_dim, is_busy_variant(build.variant, build.head_dim)
-    ).block_n
-
-
-def is_busy_variant(variant: str, head_dim: int) -> bool:
-    options = VARIANTS[variant]
-    by_key = options.get("mask") in ("additive_keys", "boolean_keys") and head_dim <= HEAD_DIMS[0]
-    return ("mask" in options and not by_key) or bool(options.get("dropout_p")) or options.get("form") == "column"
-
-
 def faults(build: Build, used: dict[str, Resources]) -> list[str]:
     """Lists the faults of a build as text: limits that it exceeds, spills in loops, and reasons for a low rate."""
     found = []
@@ -277,7 +221,8 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
     wide = build.kernel == "key_gradients" and build.head_dim == 128 and build.architecture == "sm_90"
     if wide and build.dtype != torch.float32:
         stack = WIDE_KEYS_STACK
-    shared = min(SHARED_BYTES[build.architecture], table_of(build).shared_bytes)
+    limit = SHARED_BYTES[build.architecture]
+    shared = min(limit, nearest_shipped(build.architecture, limit).shared_bytes)
     if build.kernel in (*_FORWARD, "small kernels"):
         stack = FORWARD_STACK
     if is_amd(build.architecture):

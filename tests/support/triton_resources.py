@@ -1,27 +1,12 @@
-"""Compiles calls of the Triton backend without a GPU, and reads the resources of the machine code.
+"""Reads the resources of compiled Triton kernels from their machine code. Needs no GPU."""
 
-The backend's Python code runs on CPU tensors, and only the launch is replaced. So the same kernels are compiled as in a
-call on a GPU, with the same specialisation of their arguments (`tests/kernels/test_triton_launch.py`). Triton caches
-compiled kernels by content (TRITON_CACHE_DIR).
-"""
-
-import contextlib
 import re
 import subprocess
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 import triton
-from triton.runtime.jit import JITFunction
-
-from benchmarks.absent_gpu import AbsentGPU
-from qacg_kernels.backends.triton import launch
-from qacg_kernels.backends.triton.arguments import KernelConfig
-from qacg_kernels.backends.triton.tile_tables import Table, trial
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 CUOBJDUMP, NVDISASM = _TOOLS / "cuobjdump", _TOOLS / "nvdisasm"
@@ -49,66 +34,6 @@ class Resources(NamedTuple):
     wgmma: bool
     spills: int
     mismatched: int = 0
-
-
-def kernels_of(
-    action: Callable[[], object], table: Table, architecture: str, is_chosen: Callable[[str], bool]
-) -> dict[str, object]:
-    """Runs `action` with the tiles of `table`, compiles chosen kernels instead of launching them, and returns them.
-
-    Args:
-        action: a function that calls the Triton backend.
-        table: the tile table.
-        architecture: the architecture to compile for.
-        is_chosen: returns whether to compile the kernel with this function name.
-
-    Returns:
-        Compiled kernels by the names of their functions. Triton's driver stays replaced by `AbsentGPU`.
-    """
-    compiled = {}
-
-    def compile_only(kernel, programs, arguments, constants, options, device):
-        name = kernel.fn.__name__
-        if programs and is_chosen(name):
-            compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
-
-    triton.runtime.driver.set_active(AbsentGPU(architecture))
-    with trial(table), launch.through(compile_only):
-        action()
-    return compiled
-
-
-class Description(NamedTuple):
-    """The inputs of Triton's compiler except the kernel's source.
-
-    A path identifies an argument: (0, 5, 1) is member 1 of member 5 of argument 0.
-    """
-
-    signature: dict[str, object]  # types of the arguments; "constexpr" for compile-time constants
-    constants: dict[tuple[int, ...], object]  # values of the constants: None, 1, and constexpr arguments
-    attributes: dict[tuple[int, ...], object]  # arguments whose number or address is a multiple of 16
-    options: dict[str, object]
-
-
-@contextlib.contextmanager
-def describing() -> Iterator[dict[str, list[Description]]]:
-    """A context manager: Triton describes kernels, and neither compiles nor launches them.
-
-    Yields:
-        A dictionary that is filled with the Descriptions of all launches, in order, by the names of their functions.
-    """
-    found: dict[str, list[Description]] = defaultdict(list)
-
-    def describe(kernel, key, signature, device, constants, options, attributes, warmup):
-        values = {path: asdict(v) if isinstance(v, KernelConfig) else v for path, v in constants.items()}
-        found[kernel.fn.__name__].append(Description(signature, values, attributes, dict(options.__dict__)))
-
-    compile_it = JITFunction._do_compile
-    JITFunction._do_compile = describe
-    try:
-        yield found
-    finally:
-        JITFunction._do_compile = compile_it
 
 
 _LINE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z]\w*)\S*\s*(.*?)\s*;")
