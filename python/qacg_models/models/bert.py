@@ -19,16 +19,14 @@ from transformers.modeling_outputs import (
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
 )
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
 from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.layers.attention import IMPLEMENTATIONS
-from qacg_models.layers.batch import checked_head_mask, read_batch
+from qacg_models.layers.batch import checked_head_mask
 from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
 from qacg_models.layers.encoder import BertEncoder
-from qacg_models.layers.losses import has_answers, span_loss
-from qacg_models.models.base import EncoderPreTrainedModel, SequenceClassifier, as_dict
-from qacg_models.models.config import EncoderConfig
+from qacg_models.models.base import EncoderConfig, EncoderModel, EncoderPreTrainedModel, SequenceClassifier, span_loss
 
 OUTSIDE_POSITIONS = ("ignore", "clamp")
 
@@ -68,17 +66,7 @@ class PlainBertConfig(EncoderConfig):
         check_flag("answer_pooler", self.answer_pooler)
 
 
-class BertPreTrainedModel(EncoderPreTrainedModel):
-    """Base of `BertModel` and `BertForQuestionAnswering`."""
-
-    config: PlainBertConfig
-    config_class = PlainBertConfig
-    implementations: ClassVar = IMPLEMENTATIONS
-    card_task = "feature-extraction"
-    _no_split_modules = ("BertEmbeddings", "BertLayer")
-
-
-class BertModel(BertPreTrainedModel):
+class BertModel(EncoderModel):
     """BERT without a head: embeddings, encoder and pooler.
 
     The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
@@ -99,6 +87,12 @@ class BertModel(BertPreTrainedModel):
         torch.Size([1, 3, 32])
     """
 
+    config: PlainBertConfig
+    config_class = PlainBertConfig
+    implementations = IMPLEMENTATIONS
+    output_class = BaseModelOutputWithPooling
+    _no_split_modules = ("BertEmbeddings", "BertLayer")
+
     def __init__(self, config: PlainBertConfig, add_pooling_layer: bool = True):
         super().__init__(config)
         config.check()  # again: fields may have been set since the configuration was built
@@ -107,6 +101,7 @@ class BertModel(BertPreTrainedModel):
         self.pooler = POOLERS[config.pooler](config) if add_pooling_layer else None
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -122,8 +117,7 @@ class BertModel(BertPreTrainedModel):
         tokens_only: bool = False,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> BaseModelOutputWithPooling | tuple[Tensor, ...]:
+    ) -> BaseModelOutputWithPooling:
         """Encodes a padded or a packed batch.
 
         Args:
@@ -152,10 +146,10 @@ class BertModel(BertPreTrainedModel):
                 with L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
 
         Returns:
-            A BaseModelOutputWithPooling of transformers, or the tuple of its fields that are not None.
+            A BaseModelOutputWithPooling of transformers; with return_dict=False the tuple of its fields that are not
+            None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -168,31 +162,19 @@ class BertModel(BertPreTrainedModel):
         pooler = None if tokens_only else self.pooler
         if pooled_only and pooler is None:
             raise ValueError("pooled_only: expected False without a pooler or with tokens_only, got True")
-        batch = read_batch(
-            self.config,
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            cu_seqlens,
-            max_seqlen,
-            # Without a pooler the caller reads the hidden states, including those of padding.
-            leave_out_padding=self.config.unpad and pooler is not None and not output_attentions,
-            may_round=not output_attentions,
+        batch, embedded = self._embedded(
+            *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seqlens, max_seqlen),
+            output_attentions=output_attentions,
+            pools=pooler is not None,
         )
         if head_mask is not None:
             head_mask = checked_head_mask(head_mask, self.config.num_hidden_layers, self.config.num_attention_heads)
-        embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
-        every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions), head_mask, first_only)
-        output = BaseModelOutputWithPooling(
-            last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
-            pooler_output=pooler and batch.without_filler(pooler(*batch.pooled_from(every_hidden[-1], first_only))),
-            hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
-            attentions=tuple(every_map) if output_attentions else None,
+        every_hidden, maps = self.encoder(embedded, batch.mask, bool(output_attentions), head_mask, first_only)
+        attentions = tuple(attention for (attention,) in maps) if output_attentions else None
+        return self._output(
+            batch, every_hidden, pooler, pooled_only, output_hidden_states, first_only, attentions=attentions
         )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()
 
 
 class BertForSequenceClassification(SequenceClassifier):
@@ -225,6 +207,7 @@ class BertForSequenceClassification(SequenceClassifier):
     output_class = SequenceClassifierOutput
     _no_split_modules = ("BertEmbeddings", "BertLayer")
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -238,8 +221,7 @@ class BertForSequenceClassification(SequenceClassifier):
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> ModelOutput | tuple[Tensor, ...]:
+    ) -> ModelOutput:
         """Classifies the sequences of a padded or packed batch.
 
         Args:
@@ -262,10 +244,10 @@ class BertForSequenceClassification(SequenceClassifier):
                 L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
 
         Returns:
-            A SequenceClassifierOutput of transformers, or the tuple of its fields that are not None.
+            A SequenceClassifierOutput of transformers; with return_dict=False the tuple of its fields that are not
+            None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -275,7 +257,6 @@ class BertForSequenceClassification(SequenceClassifier):
         return self._classify(
             labels,
             output_hidden_states,
-            return_dict,
             input_ids=input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
@@ -287,7 +268,7 @@ class BertForSequenceClassification(SequenceClassifier):
         )
 
 
-class BertForQuestionAnswering(BertPreTrainedModel):
+class BertForQuestionAnswering(EncoderPreTrainedModel):
     """BERT with two logits per token: one for the start and one for the end of an answer.
 
     By default the model has no pooler. With `config.answer_pooler` it has a pooler, which is loaded and saved, but not
@@ -308,7 +289,11 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         torch.Size([1, 3])
     """
 
+    config: PlainBertConfig
+    config_class = PlainBertConfig
+    implementations = IMPLEMENTATIONS
     card_task = "question-answering"
+    _no_split_modules = ("BertEmbeddings", "BertLayer")
     _keys_to_ignore_on_load_unexpected: ClassVar = [
         *EncoderPreTrainedModel._keys_to_ignore_on_load_unexpected,
         r"^(bert\.)?pooler\.",
@@ -329,6 +314,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         if self.bert.pooler is not None:
             self.bert.pooler.requires_grad_(False)
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -341,8 +327,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         end_positions: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> QuestionAnsweringModelOutput | tuple[Tensor, ...]:
+    ) -> QuestionAnsweringModelOutput:
         """Scores each token of a padded batch as the first and as the last token of an answer.
 
         Args:
@@ -362,18 +347,16 @@ class BertForQuestionAnswering(BertPreTrainedModel):
                 None: `config.output_attentions`.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
 
         Returns:
-            A QuestionAnsweringModelOutput of transformers with (B, L) logits, or the tuple of its fields that are not
-            None.
+            A QuestionAnsweringModelOutput of transformers with (B, L) logits; with return_dict=False the tuple of its
+            fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
             ValueError: an argument has the wrong shape or value; the message names it. Values are checked on the CPU
                 and outside torch.compile only.
         """
-        has_answers(start_positions, end_positions)
         encoded = self.bert(
             input_ids,
             attention_mask,
@@ -386,15 +369,11 @@ class BertForQuestionAnswering(BertPreTrainedModel):
             return_dict=True,
         )
         start_logits, end_logits = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            outside = self.config.outside_positions
-            loss = span_loss(start_logits, end_logits, start_positions, end_positions, outside)
-        output = QuestionAnsweringModelOutput(
-            loss=loss,
+        outside = self.config.outside_positions
+        return QuestionAnsweringModelOutput(
+            loss=span_loss(start_logits, end_logits, start_positions, end_positions, outside),
             start_logits=start_logits,
             end_logits=end_logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()

@@ -11,19 +11,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
 from qacg_kernels.call.validation import check_choice, check_flag
-from qacg_models.layers.batch import checked_context_ids, checked_text_ids, read_batch
+from qacg_models.layers.batch import check_ids, checked_context_ids
 from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
-from qacg_models.layers.encoder import ContextBertEncoder, PlainLayers
-from qacg_models.models.base import (
-    ASPECT_SENTIMENT,
-    EncoderPreTrainedModel,
-    SequenceClassifier,
-    as_dict,
-)
-from qacg_models.models.config import EncoderConfig
+from qacg_models.layers.encoder import BertEncoder, ContextBertEncoder
+from qacg_models.models.base import ASPECT_SENTIMENT, EncoderConfig, EncoderModel, SequenceClassifier
 from qacg_models.utils.fields import MOST, check_size, limit
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
@@ -175,21 +169,18 @@ def _context_names(contexts: int | Sequence[str]) -> list[str]:
     return names
 
 
-class ContextBertModel(EncoderPreTrainedModel):
+class ContextBertModel(EncoderModel):
     """Embeddings, an encoder that reads a context, and a pooler; base of the context models.
 
     Attributes:
         self_attention: class of the self-attention of the layers that read the context; absent in a subclass that
             overrides `new_encoder`.
-        output_class: class of the output of `forward`.
         map_fields: fields of `output_class` for the (B, H, L, L) tensors that self-attention returns after its output.
         gate_fields: fields of `output_class` for the gates that self-attention returns after the tensors of
             `map_fields`.
     """
 
-    card_task = "feature-extraction"
     self_attention: ClassVar[type[nn.Module]]
-    output_class: ClassVar[type[ModelOutput]]
     map_fields: ClassVar[tuple[str, ...]]
     gate_fields: ClassVar[tuple[str, ...]]
     _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
@@ -203,10 +194,11 @@ class ContextBertModel(EncoderPreTrainedModel):
         self.pooler = POOLERS[config.pooler](config)
         self.post_init()
 
-    def new_encoder(self, config: ContextFromLayerConfig) -> PlainLayers:
+    def new_encoder(self, config: ContextFromLayerConfig) -> BertEncoder:
         """Builds the encoder."""
         return ContextBertEncoder(config, self.self_attention)
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -224,8 +216,7 @@ class ContextBertModel(EncoderPreTrainedModel):
         output_gates: bool = False,
         output_lambda: bool = False,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> ModelOutput | tuple[Tensor, ...]:
+    ) -> ModelOutput:
         """Encodes a padded or a packed batch.
 
         Args:
@@ -258,10 +249,9 @@ class ContextBertModel(EncoderPreTrainedModel):
             output_lambda: another name of output_gates.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
 
         Returns:
-            An object of the class `output_class`, or the tuple of its fields that are not None.
+            An object of the class `output_class`; with return_dict=False the tuple of its fields that are not None.
 
         Raises:
             TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
@@ -270,45 +260,32 @@ class ContextBertModel(EncoderPreTrainedModel):
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        batch = read_batch(
-            self.config,
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            cu_seqlens,
-            max_seqlen,
-            leave_out_padding=self.config.unpad and not output_attentions,
-            may_round=not output_attentions,
+        batch, embedded = self._embedded(
+            *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seqlens, max_seqlen),
+            output_attentions=output_attentions,
         )
-        embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
         below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, bool(output_attentions))
         hidden_states, text_rows = below[-1], None
         if text_ids is not None:
-            text_ids = checked_text_ids(text_ids, batch.size)
+            check_ids("text_ids", text_ids, ("N",), batch.size, "the number of texts")
+            text_ids = text_ids.long()
             batch, text_rows = batch.for_contexts(text_ids, may_round=not output_attentions)
             below = [x.index_select(0, text_rows) for x in below] if output_hidden_states else []
-            plain_maps = [None if x is None else x.index_select(0, text_ids) for x in plain_maps]
+            plain_maps = [[None if x is None else x.index_select(0, text_ids) for x in maps] for maps in plain_maps]
         context_ids = checked_context_ids(self.config, context_ids, batch.size)
         context_embedding = self.context_embeddings(batch.with_filler(context_ids))
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
         output_gates = bool(output_gates or output_lambda)
         above, per_layer = self.encoder(
-            hidden_states, context_embedding, batch.mask, bool(output_attentions), output_gates, first_only, text_rows
+            hidden_states, context_embedding, batch.mask, text_rows, output_gates, bool(output_attentions), first_only
         )
-        plain = [self._without_context(attention, per_layer[0]) for attention in plain_maps]
+        plain = [self._without_context(attention, per_layer[0]) for (attention,) in plain_maps]
         found = dict(zip((*self.map_fields, *self.gate_fields), zip(*plain, *per_layer)))
         optional = {field: found[field] for field in self.map_fields if output_attentions}
         if output_gates:
             optional |= {field: tuple(map(batch.restored_gates, found[field])) for field in self.gate_fields}
-        output = self.output_class(
-            last_hidden_state=None if pooled_only else batch.restored(above[-1]),
-            pooler_output=batch.without_filler(self.pooler(*batch.pooled_from(above[-1], first_only))),
-            hidden_states=tuple(map(batch.restored, (*below, *above))) if output_hidden_states else None,
-            **optional,
-        )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()
+        states = [*below, *above]
+        return self._output(batch, states, self.pooler, pooled_only, output_hidden_states, first_only, **optional)
 
     def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
         """Returns the maps and gates of a layer without a context, in the order of `map_fields`, then `gate_fields`.
@@ -328,6 +305,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
     card_task = ASPECT_SENTIMENT
     _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -345,8 +323,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         output_gates: bool = False,
         output_lambda: bool = False,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> ModelOutput | tuple[Tensor, ...]:
+    ) -> ModelOutput:
         """Classifies the sequences of a padded or packed batch.
 
         Args:
@@ -377,10 +354,9 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             output_lambda: another name of output_gates.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
 
         Returns:
-            An object of the class `output_class`, or the tuple of its fields that are not None.
+            An object of the class `output_class`; with return_dict=False the tuple of its fields that are not None.
 
         Raises:
             TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
@@ -389,7 +365,6 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         return self._classify(
             labels,
             output_hidden_states,
-            return_dict,
             input_ids=input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,

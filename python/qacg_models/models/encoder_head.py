@@ -12,14 +12,8 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutput
 
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
-from qacg_models.layers.batch import (
-    check_ids,
-    check_position_ids,
-    checked_tokens,
-    key_mask,
-)
-from qacg_models.models.base import CardWriting
-from qacg_models.models.config import CheckedConfig, check_dtypes
+from qacg_models.layers.batch import check_ids, check_position_ids, checked_tokens, key_mask
+from qacg_models.models.base import CardWriting, CheckedConfig, check_dtypes
 from qacg_models.utils.fields import MOST, check_size
 
 

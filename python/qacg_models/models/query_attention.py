@@ -20,26 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
 from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.layers.batch import check_ids
-from qacg_models.layers.losses import (
-    IGNORED,
-    has_answers,
-    mean_cross_entropy,
-    span_loss,
-)
-from qacg_models.models.base import as_dict
+from qacg_models.models.base import IGNORED, mean_cross_entropy, span_loss
 from qacg_models.models.bert import OUTSIDE_POSITIONS
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
-from qacg_models.utils.fields import (
-    check_integer,
-    check_number,
-    check_probability,
-    check_size,
-)
+from qacg_models.utils.fields import check_integer, check_number, check_probability, check_size
 
 QUESTION_MEANS = ("tokens", "length")
 HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published
@@ -208,6 +197,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         """
         return requested_attention or "sdpa"
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -222,8 +212,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         question_type: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> QueryAttentionOutput | tuple[Tensor, ...]:
+    ) -> QueryAttentionOutput:
         """Scores each token of a padded batch as the first and as the last token of an answer.
 
         Args:
@@ -247,10 +236,9 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
                 leaves out. None: no loss of the question type.
             output_attentions: return attention matrices of the encoder; None: `config.output_attentions`.
             output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
 
         Returns:
-            A `QueryAttentionOutput`, or the tuple of its fields that are not None.
+            A `QueryAttentionOutput`; with return_dict=False the tuple of its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -288,7 +276,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         logits = self.classify_layer(self.dropout(self._head_features(features)))
         start_logits, end_logits = logits.unbind(-1)
         query_logits = self.query_classify_layer(query)
-        output = QueryAttentionOutput(
+        return QueryAttentionOutput(
             loss=self._loss(start_logits, end_logits, query_logits, start_positions, end_positions, question_type),
             start_logits=start_logits,
             end_logits=end_logits,
@@ -297,7 +285,6 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             hidden_states=encoded.hidden_states if encoded.hidden_states else None,
             attentions=encoded.attentions if encoded.attentions else None,
         )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def token_types_of(self, input_ids: Tensor) -> Tensor:
         """Returns the token types of `input_ids`: 0 before the first separator, 1 from it on.
@@ -353,12 +340,13 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return torch.cat([F.relu(conv(channels_first)) for conv in convolutions], 1).transpose(1, 2)
 
     def _loss(self, start_logits, end_logits, query_logits, start_positions, end_positions, question_type):
-        losses = []
-        if has_answers(start_positions, end_positions):
-            outside = self.config.outside_positions
-            losses.append(span_loss(start_logits, end_logits, start_positions, end_positions, outside))
+        outside = self.config.outside_positions
+        span = span_loss(start_logits, end_logits, start_positions, end_positions, outside)
+        losses = [] if span is None else [span]
         if question_type is not None:
-            _check_question_type(question_type, query_logits)
+            batch, types = query_logits.shape
+            left_out = (IGNORED, "questions to leave out")
+            check_ids("question_type", question_type, (batch,), types, "num_question_types", other=left_out)
             loss = mean_cross_entropy(query_logits, question_type.long())
             losses.append(self.config.question_type_loss_weight * loss)
         return sum(losses) if losses else None
@@ -381,13 +369,6 @@ def _question_tokens(token_type_ids: Tensor, visible: Tensor | None) -> Tensor:
             f"question. If token_type_ids is None, the tokens before the first separator have type 0.{padding}"
         )
     return question
-
-
-def _check_question_type(question_type: object, query_logits: Tensor) -> None:
-    batch, types = query_logits.shape
-    if isinstance(question_type, Tensor):
-        question_type = question_type.masked_fill(question_type == IGNORED, 0)
-    check_ids("question_type", question_type, (batch,), types, "num_question_types")
 
 
 def _mean_over(hidden: Tensor, chosen: Tensor, mean: str) -> Tensor:
