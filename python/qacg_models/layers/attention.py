@@ -1,12 +1,7 @@
 """Attention layers of the encoders: softmax, fused quasi-attention and its eager form, and that of transformers.
 
-Every mask of an encoder is applied in this module, and nowhere else. An attention gets its mask in one of three forms:
-
-| mask | batch |
-|---|---|
-| a `Packing` | packed: tokens attend within their sequence, and there is no padding |
-| booleans (B, 1, 1, L), True for tokens | padded |
-| None | padded, without padding |
+Every mask of an encoder is applied in this module. A mask is a `Packing`, for a packed batch, in which tokens attend
+within their sequence; booleans (B, 1, 1, L), True for tokens; or None, for a batch without padding.
 
 Quasi-attention with a gate of 0 is softmax attention. The result of a query that sees no key is 0.
 
@@ -107,36 +102,38 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropou
     return out.masked_fill(blind, 0.0)
 
 
-def attend_split(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Packing | Tensor | None,
-    *,
-    dropout_p: float,
-    implementation: str,
-    want_map: bool,
+def _attend(
+    module: Any, heads: tuple[Tensor, ...], mask: Packing | Tensor | None, want_map: bool, first_only: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Returns A V, and A on request, for padded heads (B, L, H, D) or packed heads (T, H, D).
 
-    A is dropout(softmax(Q K^T / sqrt(D))) within each sequence. The options are those of `softmax_attention`. The
-    output is (B, L, H D) or (T, H D), and A is (B, H, L, L). For a packed batch L is max_seqlen, and A is 0 beyond the
-    length of the sequence.
+    A is dropout(softmax(Q K^T / sqrt(D))) within each sequence. The output is (B, L, H D) or (T, H D), and A is
+    (B, H, L, L). For a packed batch L is max_seqlen, and A is 0 beyond the length of the sequence.
+
+    Args:
+        module: has the attributes `config` and `dropout`.
+        heads: query, key and value.
+        mask: see the module.
+        want_map: also return A.
+        first_only: return the output of the first token of each sequence only, (B, H D); requires a packed batch.
     """
+    dropout_p = module.dropout.p if module.dropout.training else 0.0
+    implementation = module.config._attn_implementation
     options = {"dropout_p": dropout_p, "implementation": implementation, "want_map": want_map}
     if not isinstance(mask, Packing):
-        out, attention = softmax_attention(*(x.transpose(1, 2) for x in (query, key, value)), mask, **options)
+        out, attention = softmax_attention(*(x.transpose(1, 2) for x in heads), mask, **options)
         return merge_heads(out), attention
     # For float32 and bfloat16 on the CPU, the compiled kernel for packed batches is two to four times as fast as
     # padding the batch for scaled_dot_product_attention.
-    fused = implementation == "fused" or (implementation == "sdpa" and _has_kernel(query))
-    if fused and not want_map:
-        inputs = _without_context(query, key, value)
-        lengths = {"cu_seqlens": mask.cu_seqlens, "max_seqlen": mask.max_seqlen}
-        return quasi_attention_varlen(*inputs, **lengths, dropout_p=dropout_p).flatten(-2), None
-    padded = (mask.pad(x).transpose(1, 2) for x in (query, key, value))
-    out, attention = softmax_attention(*padded, mask.pairs(), **options)
-    return mask.unpad(out.transpose(1, 2)).flatten(-2), attention
+    if not want_map and (implementation == "fused" or (implementation == "sdpa" and _has_kernel(heads[0]))):
+        attention, lengths = None, {"cu_seqlens": mask.cu_seqlens, "max_seqlen": mask.max_seqlen}
+        out = quasi_attention_varlen(*_without_context(*heads), **lengths, dropout_p=dropout_p)
+    else:
+        padded = (mask.pad(x).transpose(1, 2) for x in heads)
+        out, attention = softmax_attention(*padded, mask.pairs(), **options)
+        out = mask.unpad(out.transpose(1, 2))
+    out = out.flatten(-2)
+    return mask.first(out) if first_only else out, attention
 
 
 def _has_kernel(x: Tensor) -> bool:
@@ -179,21 +176,11 @@ class BertSelfAttention(nn.Module):
 
         Args and results are those of `BertLayer.forward`.
         """
-        query, key, value = (
+        heads = tuple(
             layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
             for layer in (self.query, self.key, self.value)
         )
-        attended, attention = attend_split(
-            query,
-            key,
-            value,
-            mask,
-            dropout_p=self.dropout.p if self.dropout.training else 0.0,
-            implementation=self.config._attn_implementation,
-            want_map=output_attentions,
-        )
-        if first_only:
-            attended = mask.first(attended)
+        attended, attention = _attend(self, heads, mask, output_attentions, first_only)
         if head_mask is None:
             return attended, attention
         # (m A) V = m (A V), which does not require A.
@@ -243,17 +230,8 @@ class ContextMixingSelfAttention(ContextAttention):
         query, key, value, context_query, context_key = heads
         query_gate = self._gate("query", query, context_query)
         key_gate = self._gate("key", key, context_key)
-        out, attention = attend_split(
-            torch.lerp(query, context_query, query_gate),
-            torch.lerp(key, context_key, key_gate),
-            value,
-            mask,
-            dropout_p=self.dropout.p if self.dropout.training else 0.0,
-            implementation=self.config._attn_implementation,
-            want_map=output_attentions,
-        )
-        if first_only:
-            out = mask.first(out)
+        mixed = torch.lerp(query, context_query, query_gate), torch.lerp(key, context_key, key_gate), value
+        out, attention = _attend(self, mixed, mask, output_attentions, first_only)
         if not output_gates:
             return out, attention, None, None
         if not isinstance(mask, Packing):
@@ -322,7 +300,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
         if isinstance(heads, FirstHeads):
             return self._attend_from_first(heads, mask, dropout_p), None, None, None, None
         heads = (*heads[:-2], *map(self.dropout, heads[-2:]))
-        packing = mask if isinstance(mask, Packing) else None
+        packing, maps = mask if isinstance(mask, Packing) else None, None
         if packing is not None and self.config._attn_implementation == "fused" and not output_attentions:
             out, lam = with_lambda(
                 quasi_attention_varlen(
@@ -330,22 +308,22 @@ class QuasiSelfAttention(FusedQuasiAttention):
                     self.gate(heads),
                     cu_seqlens=packing.cu_seqlens,
                     max_seqlen=packing.max_seqlen,
-                    dropout_p=dropout_p,
-                    quasi_scale=self.quasi_scale,
-                    quasi_bias=self.quasi_bias,
                     return_lambda=output_gates,
+                    **self._options(dropout_p),
                 )
             )
-            out = out.flatten(-2)
-            return packing.first(out) if first_only else out, None, None, None, lam
-        heads = tuple((x if packing is None else packing.pad(x)).transpose(1, 2) for x in heads)
-        pairs = mask if packing is None else packing.pairs()
-        out, maps, lam = self.attend(heads, self.gate(heads), pairs, dropout_p, output_attentions, output_gates)
-        out = out.transpose(1, 2)
-        if packing is not None:
-            out, lam = packing.unpad(out), None if lam is None else packing.unpad(lam.transpose(1, 2))
+        else:
+            heads = tuple((x if packing is None else packing.pad(x)).transpose(1, 2) for x in heads)
+            pairs = mask if packing is None else packing.pairs()
+            out, maps, lam = self.attend(heads, self.gate(heads), pairs, dropout_p, output_attentions, output_gates)
+            out = out.transpose(1, 2)
+            if packing is not None:
+                out, lam = packing.unpad(out), None if lam is None else packing.unpad(lam.transpose(1, 2))
         out = out.flatten(-2)
         return packing.first(out) if first_only else out, *(maps or (None, None, None)), lam
+
+    def _options(self, dropout_p: float) -> dict[str, Any]:
+        return {"dropout_p": dropout_p, "quasi_scale": self.quasi_scale, "quasi_bias": self.quasi_bias}
 
     def attends_from_first(self, mask: Packing | Tensor | None) -> bool:
         """Returns whether the first tokens alone attend faster, on padded keys, than all tokens of the packing."""
@@ -371,9 +349,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
             *(x.transpose(1, 2) for x in (query, heads.key, heads.value, context_query, context_keys)),
             lam,
             key_lengths=packing.lengths(),
-            dropout_p=dropout_p,
-            quasi_scale=self.quasi_scale,
-            quasi_bias=self.quasi_bias,
+            **self._options(dropout_p),
         )
         return out.flatten(1)
 

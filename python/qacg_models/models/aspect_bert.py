@@ -86,9 +86,6 @@ class AspectBertModel(ContextBertModel):
     Args:
         config: sizes, contexts, and the layer that reads the context.
 
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
-
     Example:
         >>> import torch
         >>> from qacg_models import AspectBertConfig
@@ -122,9 +119,6 @@ class AspectBertForSequenceClassification(ContextBertForSequenceClassification):
 
     Args:
         config: sizes, contexts, and the layer that reads the context; `num_labels` or `id2label` gives the classes.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch

@@ -27,15 +27,26 @@ POOLERS = ("cls", "attention")
 LAYER_NORM_INITIALIZERS = ("identity", "normal")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
-_POSITIVE_INTEGERS = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
+_SIZES = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+_DEFAULTS = _SIZES | {
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "classifier_dropout": None,
+    "initializer_range": 0.02,
+    "layer_norm_initializer": "identity",
+    "layer_norm_eps": 1e-12,
+    "pooler": None,
+    "unpad": False,
+}
 # Fields of transformers configurations that are accepted in addition to those of the class, declared or not.
 _COMMON = {
     *inspect.signature(PreTrainedConfig.__init__).parameters,
@@ -57,9 +68,7 @@ _FIXED = {
     "pooler_type": "first_token_transform",
 }
 # Sizes of a pooler that BERT does not have. Published configurations have them beside pooler_type; they are dropped.
-_OTHER_POOLER_FIELDS = {
-    *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
-}
+_OTHER_POOLER_FIELDS = ("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
 
 
 class CheckedConfig(PreTrainedConfig):
@@ -101,28 +110,28 @@ class EncoderConfig(CheckedConfig):
     configurations of transformers, the class raises TypeError for unknown fields.
 
     Args:
-        vocab_size: number of word embeddings.
-        hidden_size: width of the hidden states, a multiple of num_attention_heads.
-        num_hidden_layers: number of layers.
-        num_attention_heads: number of attention heads.
-        intermediate_size: width of the hidden layer of the feed-forward blocks.
-        hidden_act: name of an activation of transformers; "gelu" is the exact GELU, with erf.
-        hidden_dropout_prob: dropout probability of hidden states and in the attention pooler.
-        attention_probs_dropout_prob: dropout probability of attention matrices.
-        classifier_dropout: dropout probability before the classifier; None: hidden_dropout_prob.
-        max_position_embeddings: number of position embeddings, the largest length in tokens.
-        type_vocab_size: number of token types.
-        initializer_range: standard deviation of initial weights.
-        layer_norm_initializer: "identity" initialises every LayerNorm with weights 1 and biases 0, as for BERT;
-            "normal" draws both from N(0, initializer_range²), as the published code does without a checkpoint.
-        layer_norm_eps: added to the variance in LayerNorm.
-        pad_token_id: id of the padding token, or None. The embedding of this token is trained like other embeddings.
-        pooler: "cls" reads the first token, "attention" a learned average over tokens; None: "cls". The published
+        vocab_size: number of word embeddings, 30,522 by default.
+        hidden_size: width of the hidden states, a multiple of num_attention_heads; 768 by default.
+        num_hidden_layers: number of layers, 12 by default.
+        num_attention_heads: number of attention heads, 12 by default.
+        intermediate_size: width of the hidden layer of the feed-forward blocks, 3,072 by default.
+        hidden_act: name of an activation of transformers; "gelu", the default, is the exact GELU, with erf.
+        hidden_dropout_prob: dropout probability of hidden states and in the attention pooler, 0.1 by default.
+        attention_probs_dropout_prob: dropout probability of attention matrices, 0.1 by default.
+        classifier_dropout: dropout probability before the classifier; None, the default: hidden_dropout_prob.
+        max_position_embeddings: number of position embeddings, the largest length in tokens; 512 by default.
+        type_vocab_size: number of token types, 2 by default.
+        initializer_range: standard deviation of initial weights, 0.02 by default.
+        layer_norm_initializer: "identity", the default, initialises every LayerNorm with weights 1 and biases 0, as for
+            BERT; "normal" draws both from N(0, initializer_range²), as the published code does without a checkpoint.
+        layer_norm_eps: added to the variance in LayerNorm, 1e-12 by default.
+        pad_token_id: id of the padding token, 0 by default, or None. Its embedding is trained like other embeddings.
+        pooler: "cls", the default, reads the first token, "attention" a learned average over tokens. The published
             field `full_pooler`, true or false, is read as "attention" or "cls".
-        unpad: whether the encoder removes the padding of padded batches. Outputs for tokens and the pooled output stay
-            the same; outputs for padding are 0. Hooks receive (T, ...) for T tokens instead of (B, L, ...). No effect
-            on a GPU (finding the padding would synchronise with the CPU), under torch.compile, for models without
-            pooler, or with output_attentions.
+        unpad: whether the encoder removes the padding of padded batches; False by default. Outputs for tokens and the
+            pooled output stay the same; outputs for padding are 0. Hooks receive (T, ...) for T tokens instead of
+            (B, L, ...). No effect on a GPU (finding the padding would synchronise with the CPU), under torch.compile,
+            for models without pooler, or with output_attentions.
         **kwargs: fields of every transformers configuration.
 
     Raises:
@@ -132,44 +141,10 @@ class EncoderConfig(CheckedConfig):
     # Other model types whose configuration files have the same fields.
     reads: ClassVar[tuple[str, ...]] = ("bert",)
 
-    def __init__(
-        self,
-        *,
-        vocab_size: int = 30522,
-        hidden_size: int = 768,
-        num_hidden_layers: int = 12,
-        num_attention_heads: int = 12,
-        intermediate_size: int = 3072,
-        hidden_act: str = "gelu",
-        hidden_dropout_prob: float = 0.1,
-        attention_probs_dropout_prob: float = 0.1,
-        classifier_dropout: float | None = None,
-        max_position_embeddings: int = 512,
-        type_vocab_size: int = 2,
-        initializer_range: float = 0.02,
-        layer_norm_initializer: str = "identity",
-        layer_norm_eps: float = 1e-12,
-        pad_token_id: int | None = 0,
-        pooler: str | None = None,
-        unpad: bool = False,
-        **kwargs: Any,
-    ):
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads = num_attention_heads
-        self.intermediate_size = intermediate_size
-        self.hidden_act = hidden_act
-        self.hidden_dropout_prob = hidden_dropout_prob
-        self.attention_probs_dropout_prob = attention_probs_dropout_prob
-        self.classifier_dropout = classifier_dropout
-        self.max_position_embeddings = max_position_embeddings
-        self.type_vocab_size = type_vocab_size
-        self.initializer_range = initializer_range
-        self.layer_norm_initializer = layer_norm_initializer
-        self.layer_norm_eps = layer_norm_eps
-        self.pooler = _pooler(pooler, kwargs.pop("full_pooler", None))
-        self.unpad = unpad
+    def __init__(self, *, pad_token_id: int | None = 0, **kwargs: Any):
+        for field, default in _DEFAULTS.items():
+            setattr(self, field, kwargs.pop(field, default))
+        self.pooler = _pooler(self.pooler, kwargs.pop("full_pooler", None))
         self._remove_fixed_fields(kwargs)
         super().__init__(**kwargs)
         self.pad_token_id = pad_token_id  # after super().__init__, which would raise an error with another message
@@ -205,12 +180,12 @@ class EncoderConfig(CheckedConfig):
             value = given.pop(field, only)
             if value != only:
                 raise ValueError(f"{field}: expected {only!r}, got {value!r}. No other value is supported.")
-        for field in _OTHER_POOLER_FIELDS & given.keys():
-            del given[field]
+        for field in _OTHER_POOLER_FIELDS:
+            given.pop(field, None)
 
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
-        for field in _POSITIVE_INTEGERS:
+        for field in _SIZES:
             check_size(field, getattr(self, field))
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
@@ -224,11 +199,7 @@ class EncoderConfig(CheckedConfig):
         for field in ("initializer_range", "layer_norm_eps"):
             check_number(field, getattr(self, field), at_least=0.0)
         if self.pad_token_id is not None:
-            check_integer("pad_token_id", self.pad_token_id, 0)
-            if self.pad_token_id >= self.vocab_size:
-                raise ValueError(
-                    f"pad_token_id: expected less than vocab_size = {self.vocab_size}, got {self.pad_token_id}"
-                )
+            check_integer("pad_token_id", self.pad_token_id, 0, below=self.vocab_size)
         check_choice("layer_norm_initializer", self.layer_norm_initializer, LAYER_NORM_INITIALIZERS)
         check_choice("pooler", self.pooler, POOLERS)
         check_flag("unpad", self.unpad)
@@ -392,9 +363,7 @@ def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 CARD_NAME = "README.md"
 # Fields of a configuration that the table of the card leaves out.
-_NOT_OF_THE_MODEL = {
-    *("encoder", "architectures", "transformers_version", "model_type", "dtype", "use_cache", "task_specific_params")
-}
+_NOT_OF_THE_MODEL = {"encoder", "architectures", "transformers_version", "model_type", "dtype", "use_cache"}
 ASPECT_SENTIMENT = "aspect-sentiment"  # the task of the pipeline in `sentiment/pipeline.py`
 _NOTHING_KNOWN = (
     "The training data and the metrics of this model are unknown. Before publishing it, add both here, with the\n"
@@ -404,26 +373,26 @@ _Model: Any = PreTrainedModel if TYPE_CHECKING else object  # of a mixin that pr
 
 
 class CardWriting(_Model):
-    """Mixin whose `save_pretrained` writes a model card if the folder has none.
-
-    List it before PreTrainedModel among the base classes.
-    """
+    """Mixin of all models, whose `save_pretrained` writes a model card. List it before PreTrainedModel."""
 
     card_task: ClassVar[str]  # the `pipeline_tag` of the hub
+
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        # By default transformers searches the source file for its own attention dispatcher, which is not used here.
+        return True
 
     def model_card(self, usage: str | None = None, known: str | None = None, task: str | None = None) -> str:
         """Returns the text of the card, in the format of the Hugging Face hub.
 
-        Args:
-            usage: code that loads the model and predicts; None: code that loads the model.
-            known: Markdown about training and metrics; None: a sentence that states that both are unknown.
-            task: the `pipeline_tag`; None: the `card_task` of the class.
+        `usage` is code that loads the model, `known` Markdown about training and metrics, and `task` the
+        `pipeline_tag`, by default `card_task`.
         """
         name, config = type(self).__name__, self.config
         changed = {
             field: json.dumps(value, ensure_ascii=False).replace("|", "\\|")
             for field, value in json.loads(config.to_json_string()).items()
-            if field not in _NOT_OF_THE_MODEL
+            if field not in _NOT_OF_THE_MODEL | {"task_specific_params"}
         }
         fields = "\n".join(f"| `{field}` | `{value}` |" for field, value in sorted(changed.items()))
         usage = usage or f"from qacg_models import {name}\n\nmodel = {name}.from_pretrained(FOLDER)\n"
@@ -478,13 +447,9 @@ class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedMo
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
     implementations: ClassVar[tuple[str, ...]]
+    _input_embed_layer = "word_embeddings"
     # A buffer of old BERT checkpoints with the values 0, 1, 2, ...
     _keys_to_ignore_on_load_unexpected: ClassVar = [r"embeddings\.position_ids$"]
-
-    @classmethod
-    def _can_set_attn_implementation(cls) -> bool:
-        # By default transformers searches the source file for its own attention dispatcher, which is not used here.
-        return True
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Returns the requested name, or the default for None; raises ValueError if unknown."""
@@ -494,12 +459,6 @@ class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedMo
             known = ", ".join(map(repr, self.implementations))
             raise ValueError(f"attn_implementation: expected one of {known}, got {requested_attention!r}")
         return requested_attention
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.base_model.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.base_model.embeddings.word_embeddings = value
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

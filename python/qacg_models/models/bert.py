@@ -76,9 +76,6 @@ class BertModel(EncoderModel):
         config: sizes, dropout probabilities and the kind of pooler.
         add_pooling_layer: False omits the pooler; `pooler_output` is then None.
 
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
-
     Example:
         >>> import torch
         >>> from qacg_models import PlainBertConfig
@@ -121,40 +118,32 @@ class BertModel(EncoderModel):
         """Encodes a padded or a packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
-                without position_ids at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
-                each sequence.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             head_mask: (H) or (layers, H), a factor for the attention matrix of each head: 1 keeps a head, 0 removes it.
                 The gradient of head_mask measures the importance of the heads. None: all heads are kept.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
-                (T, hidden_size), attention_mask is None, and per-token outputs are packed too. `PackingCollator`
-                builds packed batches.
-            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
-                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
-                only. A padded batch requires None.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. If the batch is packed (by
-                cu_seqlens or `config.unpad`) and the pooler is "cls", the last layer computes everything after its
-                attention for the first token of each sequence only, unless output_hidden_states is set.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs
+                are (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
+                from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
+                cu_seqlens or `config.unpad`) and the pooler "cls", the last layer then computes first tokens only.
             tokens_only: compute only what last_hidden_state requires; pooler_output is None. Hidden states of padding
                 are computed too, whatever `config.unpad` is.
             output_attentions: return the attention matrix after dropout and head_mask, (B, H, L, L), of every layer,
                 with L = max_seqlen for a packed batch; None: `config.output_attentions`.
-            output_hidden_states: return the embeddings and the output of every layer;
-                None: `config.output_hidden_states`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A BaseModelOutputWithPooling of transformers; with return_dict=False the tuple of its fields that are not
-            None.
+            A BaseModelOutputWithPooling of transformers; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
             ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
-                the CPU and outside torch.compile only: elsewhere reading them would synchronise or break a graph.
+                the CPU and outside torch.compile only.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
@@ -185,9 +174,6 @@ class BertForSequenceClassification(SequenceClassifier):
 
     Args:
         config: sizes, dropout probabilities and the kind of pooler; `num_labels` or `id2label` gives the classes.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch
@@ -225,29 +211,23 @@ class BertForSequenceClassification(SequenceClassifier):
         """Classifies the sequences of a padded or packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
-                without position_ids at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
-                each sequence.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
-                (T, hidden_size), and attention_mask is None.
-            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
-                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
-                only. A padded batch requires None.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs are (T) or
+                (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
+                from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
             labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
                 regression and multi-label classification see `classification_loss`. None: no loss.
-            output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer, with
+            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L), with
                 L = max_seqlen for a packed batch; None: `config.output_attentions`.
-            output_hidden_states: return the embeddings and the output of every layer;
-                None: `config.output_hidden_states`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A SequenceClassifierOutput of transformers; with return_dict=False the tuple of its fields that are not
-            None.
+            A SequenceClassifierOutput of transformers; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -277,9 +257,6 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
 
     Args:
         config: sizes, dropout probabilities, `outside_positions` and `answer_pooler`.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch
@@ -331,26 +308,22 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
         """Scores each token of a padded batch as the first and as the last token of an answer.
 
         Args:
-            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
-                without position_ids at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
-                each sequence.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; requires
                 end_positions. For positions outside the sequence see `span_loss` and `config.outside_positions`. None:
                 no loss.
             end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer; requires
                 start_positions.
-            output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer;
-                None: `config.output_attentions`.
-            output_hidden_states: return the embeddings and the output of every layer;
-                None: `config.output_hidden_states`.
+            output_attentions: return the attention matrices, (B, H, L, L) each; None: `config.output_attentions`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A QuestionAnsweringModelOutput of transformers with (B, L) logits; with return_dict=False the tuple of its
-            fields that are not None.
+            A QuestionAnsweringModelOutput of transformers, logits (B, L); with return_dict=False its fields that are
+            not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.

@@ -119,9 +119,6 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             `config.encoder`. Its pooler is removed if its constructor has the argument `add_pooling_layer`. None builds
             an encoder with initial weights from `config.encoder`.
 
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
-
     Example:
         >>> import torch
         >>> from qacg_models import BertSumConfig, PlainBertConfig
@@ -202,7 +199,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
 
         Returns:
-            A `BertSumOutput`; with return_dict=False the tuple of its fields that are not None.
+            A `BertSumOutput`; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.

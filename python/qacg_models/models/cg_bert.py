@@ -121,9 +121,6 @@ class CGBertModel(ContextBertModel):
     Args:
         config: sizes, contexts, context projection and gates; see `CGBertConfig`.
 
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
-
     Example:
         >>> import torch
         >>> from qacg_models import CGBertConfig
@@ -155,9 +152,6 @@ class CGBertForSequenceClassification(ContextBertForSequenceClassification):
     Args:
         config: sizes, contexts, context projection and gates; see `CGBertConfig`. `num_labels` or `id2label` gives
             the classes.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch

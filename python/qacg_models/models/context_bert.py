@@ -220,42 +220,35 @@ class ContextBertModel(EncoderModel):
         """Encodes a padded or a packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
-                without position_ids at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
             context_ids: (B) or (B, 1) int64 or int32 indices into `config.contexts`; (N) or (N, 1) with text_ids. The
                 argument is required. `config.context_id(name)` returns the index of a context.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
-                each sequence.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
                 text_ids[i] with the context context_ids[i]. All outputs are those of a batch with N sequences. Layers
                 below `config.context_from_layer` run once per sequence. None: one question about each sequence.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
-                (T, hidden_size), attention_mask is None, and per-token outputs are packed too. `PackingCollator`
-                builds packed batches.
-            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
-                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
-                only. A padded batch requires None.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. If the batch is packed (by
-                cu_seqlens or `config.unpad`) and the pooler is "cls", the last layer computes everything after its
-                attention for the first token of each sequence only, unless output_hidden_states is set.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs
+                are (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
+                from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
+                cu_seqlens or `config.unpad`) and the pooler "cls", the last layer then computes first tokens only.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
-            output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each: `lambdas` in
-                QACG-BERT, `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
+            output_gates: return the gates of every layer, (B, H, L) or packed (T, H) each: `lambdas` in QACG-BERT,
+                `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
             output_lambda: another name of output_gates.
-            output_hidden_states: return the embeddings and the output of every layer;
-                None: `config.output_hidden_states`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            An object of the class `output_class`; with return_dict=False the tuple of its fields that are not None.
+            An object of the class `output_class`; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
-                outside torch.compile only: elsewhere reading them would synchronise or break a graph.
+                outside torch.compile only.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
@@ -327,36 +320,31 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         """Classifies the sequences of a padded or packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
-                without position_ids at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
             context_ids: (B) or (B, 1) int64 or int32 indices into `config.contexts`; (N) or (N, 1) with text_ids. The
                 argument is required. `config.context_id(name)` returns the index of a context.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
-                each sequence.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
                 text_ids[i] with the context context_ids[i]. Outputs and labels are those of a batch with N sequences.
                 Layers below `config.context_from_layer` run once per sequence. None: one question about each sequence.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
-                (T, hidden_size), and attention_mask is None.
-            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
-                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
-                only. A padded batch requires None.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs are (T) or
+                (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
+                from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
             labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
                 regression and multi-label classification see `classification_loss`. None: no loss.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
-            output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each: `lambdas` in
-                QACG-BERT, `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
+            output_gates: return the gates of every layer, (B, H, L) or packed (T, H) each: `lambdas` in QACG-BERT,
+                `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
             output_lambda: another name of output_gates.
-            output_hidden_states: return the embeddings and the output of every layer;
-                None: `config.output_hidden_states`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            An object of the class `output_class`; with return_dict=False the tuple of its fields that are not None.
+            An object of the class `output_class`; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and

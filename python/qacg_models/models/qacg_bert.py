@@ -140,9 +140,6 @@ class QACGBertModel(ContextBertModel):
     Args:
         config: sizes, contexts, context projection and gates; see `QACGBertConfig`.
 
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
-
     Example:
         >>> import torch
         >>> from qacg_models import QACGBertConfig
@@ -174,9 +171,6 @@ class QACGBertForSequenceClassification(ContextBertForSequenceClassification):
     Args:
         config: sizes, contexts, context projection and gates; see `QACGBertConfig`. `num_labels` or `id2label` gives
             the classes.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch

@@ -155,9 +155,6 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             `config.encoder`. Its pooler is removed if its constructor has the argument `add_pooling_layer`.
             None: an encoder is built from `config.encoder`, with initial weights.
 
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
-
     Example:
         >>> from qacg_models import PlainBertConfig
         >>> encoder = PlainBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
@@ -238,7 +235,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
 
         Returns:
-            A `QueryAttentionOutput`; with return_dict=False the tuple of its fields that are not None.
+            A `QueryAttentionOutput`; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
