@@ -145,25 +145,22 @@ class MultiHeadedAttention(nn.Module):
         queries = self._split(query if projected else self.linear_query(query))
         keys, values = self._keys_and_values(key, value, query, queries, layer_cache, type)
         shape = (query.shape[0], query.shape[1], keys.shape[2])
-        visible = None if mask is None else _broadcastable("mask", mask, shape).eq(0).unsqueeze(1)
-        graph = None
-        if predefined_graph_1 is not None:
-            graph = _broadcastable("predefined_graph_1", predefined_graph_1, shape).unsqueeze(1)
+        visible = None if mask is None else _of_all_heads("mask", mask, shape).eq(0)
+        graph = None if predefined_graph_1 is None else _of_all_heads("predefined_graph_1", predefined_graph_1, shape)
         if visible is not None and self.blind_queries == "average":
             # A query of zeros has the same score for every key, so the result is the average of the values.
             blind = ~visible.any(-1, keepdim=True)
             queries, visible = queries.masked_fill(blind, 0.0), visible | blind
-        dropout_p = self.dropout.p if self.training else 0.0
+        heads, dropout_p = (queries, keys, values), self.dropout.p if self.training else 0.0
+        fused = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
         if output_attentions or attn_implementation == "eager":
-            out, weights = _plain(queries, keys, values, visible, graph, dropout_p)
+            out, weights = _plain(*heads, visible, graph, dropout_p)
         elif graph is None:
-            out, weights = _fused(queries, keys, values, visible, dropout_p), None
+            out, weights = softmax_attention(*heads, visible, **fused)
         else:
-            heads = [
-                _fused(queries[:, :-1], keys[:, :-1], values[:, :-1], visible, dropout_p),
-                _plain(queries[:, -1:], keys[:, -1:], values[:, -1:], visible, graph, dropout_p)[0],
-            ]
-            out, weights = torch.cat(heads, 1), None
+            others, _ = softmax_attention(*(x[:, :-1] for x in heads), visible, **fused)
+            last, _ = _plain(*(x[:, -1:] for x in heads), visible, graph, dropout_p)
+            out, weights = torch.cat((others, last), 1), None
         if self.use_final_linear:
             out = self.final_linear(out.transpose(1, 2).flatten(2))
         return (out, weights) if output_attentions else out
@@ -177,7 +174,12 @@ class MultiHeadedAttention(nn.Module):
             _check_heads({"key": key, "value": value}, queries, hint)
             return key, value
         names = CACHE_OF[type]
-        cached = _cached(layer_cache, names, queries)
+        cached = [layer_cache.get(name) for name in names]
+        if cached == [None, None]:
+            cached = None
+        else:
+            _check_heads({f"layer_cache[{name!r}]": entry for name, entry in zip(names, cached)}, queries)
+            cached = [entry.to(queries.device) for entry in cached]
         if type == "self":
             keys, values = self._project(query, query, query.shape[0])
             if cached is not None:
@@ -210,21 +212,6 @@ class MultiHeadedAttention(nn.Module):
         return x.unflatten(-1, (self.head_count, self.dim_per_head)).transpose(1, 2)
 
 
-def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Returns two entries of a cache, (B, H, T, D) each, on the device of `like`; None if both are empty."""
-    missing = [name for name in names if name not in layer_cache]
-    if missing:
-        raise ValueError(
-            f"layer_cache: expected the keys {', '.join(map(repr, missing))}, got a dictionary without them. "
-            "Use empty_layer_cache()."
-        )
-    entries = tuple(layer_cache[name] for name in names)
-    if entries == (None, None):
-        return None
-    _check_heads({f"layer_cache[{name!r}]": entry for name, entry in zip(names, entries)}, like)
-    return tuple(entry.to(like.device) for entry in entries)
-
-
 def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None:
     """Raises TypeError or ValueError unless the given tensors are (B, H, T, D), for `like` of shape (B, H, L, D)."""
     batch, heads, _, size = like.shape
@@ -236,19 +223,14 @@ def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None
         length = x.shape[2]
 
 
-def _broadcastable(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
+def _of_all_heads(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
+    """Returns x, which broadcasts to `shape`, with a dimension of size 1 for the heads."""
     x = dense_tensor(name, x, "a torch.Tensor or None")
     if x.dim() != 3 or not broadcasts(x.shape, shape):
         raise ValueError(
             f"{name}: expected shape (B, L, T) = {shape}, or 1 in any dimension, got shape {tuple(x.shape)}"
         )
-    return x
-
-
-def _fused(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, dropout_p: float) -> Tensor:
-    """Returns softmax attention by PyTorch's fused operator; `visible` is the mask of `softmax_attention`."""
-    options = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
-    return softmax_attention(query, key, value, visible, **options)[0]
+    return x.unsqueeze(1)
 
 
 def _plain(
@@ -394,7 +376,6 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float, *, blind_queries: str = "zeros"):
         super().__init__()
-        _check_heads_divide(d_model, heads)
         self.self_attn = MultiHeadedAttention(heads, d_model, dropout=dropout, blind_queries=blind_queries)
         self.feed_forward = PositionwiseFeedForward(d_model, d_ff, dropout)
         self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
@@ -432,17 +413,12 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             raise ValueError(
                 "query: expected None or the tensor `inputs`, got another tensor. This layer is self-attention."
             )
-        _check_sentences("inputs", inputs, mask, self.self_attn.model_dim)
+        check_shape("inputs", inputs, ("B", "S", self.self_attn.model_dim))
+        check_shape("mask", mask, tuple(inputs.shape[:2]))
         check_input_dtype("inputs", inputs, self.self_attn.linear_query)
         x = inputs if iter == 0 else self.layer_norm(inputs)
-        attended = self.self_attn(
-            x,
-            x,
-            x,
-            mask=mask.unsqueeze(1),
-            attn_implementation=attn_implementation,
-            output_attentions=output_attentions,
-        )
+        options = {"attn_implementation": attn_implementation, "output_attentions": output_attentions}
+        attended = self.self_attn(x, x, x, mask=mask.unsqueeze(1), **options)
         attended, weights = attended if output_attentions else (attended, None)
         out = self.feed_forward(inputs + self.dropout(attended))
         return (out, weights) if output_attentions else out
@@ -500,8 +476,6 @@ class TransformerInterEncoder(nn.Module):
         blind_queries: str = "zeros",
     ):
         super().__init__()
-        _check_heads_divide(d_model, heads)
-        check_integer("d_ff", d_ff, 1)
         check_integer("num_inter_layers", num_inter_layers, 0)
         check_choice("blind_queries", blind_queries, BLIND_QUERIES)
         self.d_model = d_model
@@ -554,7 +528,8 @@ class TransformerInterEncoder(nn.Module):
                 "output_attentions: expected False without return_dict=True, got True. Pass return_dict=True too."
             )
         check_choice("attn_implementation", attn_implementation, IMPLEMENTATIONS)
-        _check_sentences("top_vecs", top_vecs, mask, self.d_model)
+        check_shape("top_vecs", top_vecs, ("B", "S", self.d_model))
+        check_shape("mask", mask, tuple(top_vecs.shape[:2]))
         sentence = mask != 0
         if values_readable(mask) and bool((sentence & (mask != 1)).any()):
             raise ValueError("mask: expected 1 for sentences and 0 for padding, got values other than 0 and 1")
@@ -574,19 +549,3 @@ class TransformerInterEncoder(nn.Module):
         return TransformerInterEncoderOutput(
             scores=scores, logits=logits, attentions=tuple(maps) if output_attentions else None
         )
-
-
-def _check_heads_divide(d_model: int, heads: int) -> None:
-    check_integer("d_model", d_model, 1)
-    check_integer("heads", heads, 1)
-    if d_model % heads:
-        raise ValueError(f"d_model: expected a multiple of heads = {heads}, got {d_model}")
-
-
-def _check_sentences(name: str, vectors: Tensor, mask: Tensor, width: int) -> None:
-    """Raises TypeError or ValueError unless the vectors are (B, S, width) and the mask is (B, S)."""
-    check_shape(name, vectors, ("B", "S", width))
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"mask: expected a torch.Tensor, got {type(mask).__name__}")
-    if mask.shape != vectors.shape[:2]:
-        raise ValueError(f"mask: expected shape (B, S) = {tuple(vectors.shape[:2])}, got shape {tuple(mask.shape)}")

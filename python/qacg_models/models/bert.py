@@ -313,11 +313,9 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
             position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
-            start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; requires
-                end_positions. For positions outside the sequence see `span_loss` and `config.outside_positions`. None:
-                no loss.
-            end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer; requires
-                start_positions.
+            start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; for positions
+                outside the sequence see `config.outside_positions`. None, like end_positions: no loss.
+            end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer.
             output_attentions: return the attention matrices, (B, H, L, L) each; None: `config.output_attentions`.
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
@@ -331,10 +329,7 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
                 and outside torch.compile only.
         """
         encoded = self.bert(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
+            *(input_ids, attention_mask, token_type_ids, position_ids),
             inputs_embeds=inputs_embeds,
             tokens_only=True,
             output_attentions=output_attentions,

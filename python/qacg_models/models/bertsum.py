@@ -140,14 +140,8 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         super().__init__(config)
         self._set_encoder(encoder)
         size = config.encoder.hidden_size
-        self.encoder = TransformerInterEncoder(
-            size,
-            config.ff_size,
-            config.heads,
-            config.dropout,
-            config.inter_layers,
-            blind_queries=config.blind_queries,
-        )
+        options = (config.ff_size, config.heads, config.dropout, config.inter_layers)
+        self.encoder = TransformerInterEncoder(size, *options, blind_queries=config.blind_queries)
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
@@ -235,8 +229,8 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             loss=None if labels is None else sentence_loss(scored.logits, labels, sentence),
             scores=scored.scores,
             logits=scored.logits,
-            hidden_states=encoded.hidden_states if encoded.hidden_states else None,
-            attentions=encoded.attentions if encoded.attentions else None,
+            hidden_states=encoded.hidden_states or None,
+            attentions=encoded.attentions or None,
             inter_attentions=scored.attentions,
         )
 
