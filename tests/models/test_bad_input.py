@@ -150,7 +150,7 @@ BAD_FIELDS = {
     "ValueError: problem_type: expected one of 'regression', 'single_label_classification'": {
         "problem_type": "ranking"
     },
-    "ValueError: pad_token_id: expected less than vocab_size = 31, got 31": {"pad_token_id": 31},
+    "ValueError: pad_token_id: expected less than 31, got 31": {"pad_token_id": 31},
     "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
     "ValueError: id2label: expected integers from 0 as ids, got 'a'": {"id2label": {"a": "b"}},
     "ValueError: num_labels: expected 3 as in id2label, got 2": {"num_labels": 2, "id2label": {0: "a", 1: "b", 2: "c"}},

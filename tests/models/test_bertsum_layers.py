@@ -170,7 +170,7 @@ def test_inter_encoder_compiles_without_graph_breaks():
         "TypeError: top_vecs: expected a torch.Tensor, got list": lambda m, x: m([1], MASK),
         "TypeError: mask: expected a torch.Tensor, got NoneType": lambda m, x: m(x, None),
         "ValueError: top_vecs: expected shape (B, S, 8), got shape (3, 6, 7)": lambda m, x: m(x[..., :-1], MASK),
-        "ValueError: mask: expected shape (B, S) = (3, 6), got shape (3, 5)": lambda m, x: m(x, MASK[:, :-1]),
+        "ValueError: mask: expected shape (3, 6), got shape (3, 5)": lambda m, x: m(x, MASK[:, :-1]),
         "ValueError: mask: expected 1 for sentences and 0 for padding": lambda m, x: m(x, MASK * 2),
         "ValueError: output_attentions: expected False without return_dict=True, got True": lambda m, x: m(
             x, MASK, output_attentions=True
@@ -216,7 +216,9 @@ NAN = float("nan")
         "ValueError: d_ff: expected at least 1, got -1": lambda: PositionwiseFeedForward(8, -1),
         "ValueError: dim: expected at least 1, got 0": lambda: PositionalEncoding(0.1, 0),
         "TypeError: max_len: expected an integer, got 2.5": lambda: PositionalEncoding(0.1, 8, 2.5),
-        "ValueError: d_model: expected a multiple of heads = 3, got 8": lambda: TransformerEncoderLayer(8, 3, 32, 0.1),
+        "ValueError: model_dim: expected a positive multiple of head_count = 3, got 8": lambda: TransformerEncoderLayer(
+            8, 3, 32, 0.1
+        ),
         "ValueError: num_inter_layers: expected at least 0, got -1": lambda: TransformerInterEncoder(8, 32, 2, 0.1, -1),
         "ValueError: dropout: expected a probability in [0, 1], got 2": lambda: TransformerInterEncoder(8, 32, 2, 2),
         "ValueError: blind_queries: expected one of 'zeros', 'average', got 'x'": lambda: TransformerInterEncoder(

@@ -217,7 +217,7 @@ def test_wrong_text_ids_and_layers_are_named():
         model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS + (TEXT_IDS == 2))
     with raises("TypeError: text_ids: expected a torch.Tensor, got list"):
         model(ids, mask, context_ids=CONTEXT_IDS, text_ids=[0])
-    with raises("ValueError: text_ids: expected shape (3,), got shape (3, 1)"):
+    with raises("ValueError: text_ids: expected shape (N,), got shape (3, 1)"):
         model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS[:3, None])
     with raises("ValueError: context_ids: expected shape (6,), got shape (3,)"):
         model(ids, mask, context_ids=CONTEXT_IDS[:3], text_ids=TEXT_IDS)

@@ -359,10 +359,6 @@ GOOD = torch.zeros(B, H, 4, D)
         "ValueError: attn_implementation: expected one of 'sdpa', 'eager', got 'flash'": {
             "attn_implementation": "flash"
         },
-        "ValueError: layer_cache: expected the keys 'self_values'": {
-            "layer_cache": {"self_keys": None},
-            "type": "self",
-        },
         "ValueError: layer_cache['self_keys']: expected shape (2, 3, T, 4), got shape (1, 3, 4, 4)": {
             "layer_cache": _cache(self_keys=GOOD[:1], self_values=GOOD[:1]),
             "type": "self",

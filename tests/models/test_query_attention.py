@@ -373,7 +373,7 @@ def test_query_attention_bad_config_raises(error, given):
         "ValueError: token_type_ids: expected a token of type 0 in every row": {
             "token_type_ids": torch.ones(2, 8).long()
         },
-        "ValueError: question_type: expected 0 to 5 (num_question_types is 6), got values from 0 to 6": {
+        "ValueError: question_type: expected 0 to 5 (num_question_types is 6), or -100 ..., got values from 0 to 6": {
             "question_type": torch.tensor([0, 6])
         },
         "ValueError: input_ids, inputs_embeds: expected exactly one, got both": {

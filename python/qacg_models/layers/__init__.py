@@ -1,1 +1,1 @@
-"""Layers of the models: attention, contexts, encoders, batches and losses."""
+"""Layers of the models: attention, contexts, encoders and batches."""

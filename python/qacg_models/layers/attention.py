@@ -1,12 +1,7 @@
 """Attention layers of the encoders: softmax, fused quasi-attention and its eager form, and that of transformers.
 
-Every mask of an encoder is applied in this module, and nowhere else. An attention gets its mask in one of three forms:
-
-| mask | batch |
-|---|---|
-| a `Packing` | packed: tokens attend within their sequence, and there is no padding |
-| booleans (B, 1, 1, L), True for tokens | padded |
-| None | padded, without padding |
+Every mask of an encoder is applied in this module. A mask is a `Packing`, for a packed batch, in which tokens attend
+within their sequence; booleans (B, 1, 1, L), True for tokens; or None, for a batch without padding.
 
 Quasi-attention with a gate of 0 is softmax attention. The result of a query that sees no key is 0.
 
@@ -15,6 +10,7 @@ Other models of transformers select the fused softmax attention by `attn_impleme
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -53,43 +49,41 @@ def softmax_attention(
     implementation: str,
     want_map: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns A V with A = dropout(softmax(Q K^T / sqrt(D))), and A on request.
+    """Returns A V with A = dropout(softmax(Q K^T / sqrt(D))), (B, H, L, D), and A on request.
+
+    For sequences as short as sentences, the backward of "fused" is faster on the CPU than that of "sdpa". "sdpa" is
+    faster at inference, and where there is no compiled kernel.
 
     Args:
         query: (B, H, L, D). The result of a query that sees no key is 0.
-        key: (B, H, S, D).
-        value: (B, H, S, D).
+        key, value: (B, H, S, D).
         mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, S).
         dropout_p: dropout probability of A, 0 outside training.
-        implementation: "sdpa" (PyTorch's fused operator), "fused" (`quasi_attention` with a gate of 0) or "eager"
-            (plain operations). For sequences as short as sentences, the backward of "fused" is faster on the CPU than
-            that of "sdpa". "sdpa" is faster at inference, and where there is no compiled kernel.
-        want_map: also return A. Plain operations then compute A and the output, whatever the implementation, so that
-            both have the same dropped entries.
-
-    Returns:
-        The output (B, H, L, D), and A after dropout (B, H, L, S) or None.
+        implementation: one of IMPLEMENTATIONS.
+        want_map: also return A, (B, H, L, S). Plain operations then compute A and the output, whatever the
+            implementation, so that both have the same dropped entries.
     """
     if implementation == "sdpa" and not want_map:
         return _sdpa(query, key, value, mask, dropout_p), None
     if implementation == "fused" and not want_map:
-        # With a gate of 0 any context gives the same result. Detaching avoids adding gradients of 0.
-        context = query.detach(), key.detach()
-        gate = query.new_zeros(query.shape[:3])
-        return quasi_attention(query, key, value, *context, gate, attn_mask=mask, dropout_p=dropout_p), None
+        inputs = _without_context(query, key, value)
+        return quasi_attention(*inputs, attn_mask=mask, dropout_p=dropout_p), None
     weights = F.dropout(softmax_map(query, key, mask), dropout_p, training=dropout_p > 0)
     return weights @ value, weights if want_map else None
 
 
+def _without_context(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    """Returns the inputs with which quasi-attention is softmax attention: their gate is 0.
+
+    With a gate of 0 any context gives the same result. Detaching avoids adding gradients of 0.
+    """
+    return query, key, value, query.detach(), key.detach(), query.new_zeros(query.shape[:-1])
+
+
 def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-    """Returns softmax(Q K^T / sqrt(D)), (B, H, L, S).
+    """Returns softmax(Q K^T / sqrt(D)), (B, H, L, S); the row of a query that sees no key is 0.
 
-    The row of a query that sees no key is 0.
-
-    Args:
-        query: (B, H, L, D).
-        key: (B, H, S, D).
-        mask: None, or boolean and broadcastable to the result, True where attention is allowed.
+    `query`, `key` and `mask` are those of `softmax_attention`.
     """
     scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
     if mask is None:
@@ -108,43 +102,38 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropou
     return out.masked_fill(blind, 0.0)
 
 
-def attend_split(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Packing | Tensor | None,
-    *,
-    dropout_p: float,
-    implementation: str,
-    want_map: bool,
+def _attend(
+    module: Any, heads: tuple[Tensor, ...], mask: Packing | Tensor | None, want_map: bool, first_only: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Returns A V, and A on request, for padded heads (B, L, H, D) or packed heads (T, H, D).
 
-    A is dropout(softmax(Q K^T / sqrt(D))) within each sequence. Query, key and value have the same shape. The options
-    are those of `softmax_attention`.
+    A is dropout(softmax(Q K^T / sqrt(D))) within each sequence. The output is (B, L, H D) or (T, H D), and A is
+    (B, H, L, L). For a packed batch L is max_seqlen, and A is 0 beyond the length of the sequence.
 
-    Returns:
-        The output (B, L, H D) or (T, H D), and A (B, H, L, L), or None without want_map. For a packed batch L is
-        max_seqlen, and A is 0 where the query or the key is beyond the length of the sequence.
+    Args:
+        module: has the attributes `config` and `dropout`.
+        heads: query, key and value.
+        mask: see the module.
+        want_map: also return A.
+        first_only: return the output of the first token of each sequence only, (B, H D); requires a packed batch.
     """
+    dropout_p = module.dropout.p if module.dropout.training else 0.0
+    implementation = module.config._attn_implementation
     options = {"dropout_p": dropout_p, "implementation": implementation, "want_map": want_map}
     if not isinstance(mask, Packing):
-        out, attention = softmax_attention(*(x.transpose(1, 2) for x in (query, key, value)), mask, **options)
+        out, attention = softmax_attention(*(x.transpose(1, 2) for x in heads), mask, **options)
         return merge_heads(out), attention
     # For float32 and bfloat16 on the CPU, the compiled kernel for packed batches is two to four times as fast as
     # padding the batch for scaled_dot_product_attention.
-    fused = implementation == "fused" or (implementation == "sdpa" and _has_kernel(query))
-    if fused and not want_map:
-        # With a gate of 0 any context gives the same result. Detaching avoids adding gradients of 0.
-        context = query.detach(), key.detach()
-        gate = query.new_zeros(query.shape[:2])
-        lengths = {"cu_seqlens": mask.cu_seqlens, "max_seqlen": mask.max_seqlen}
-        return quasi_attention_varlen(query, key, value, *context, gate, **lengths, dropout_p=dropout_p).flatten(
-            -2
-        ), None
-    padded = (mask.pad(x).transpose(1, 2) for x in (query, key, value))
-    out, attention = softmax_attention(*padded, mask.pairs(), **options)
-    return mask.unpad(out.transpose(1, 2)).flatten(-2), attention
+    if not want_map and (implementation == "fused" or (implementation == "sdpa" and _has_kernel(heads[0]))):
+        attention, lengths = None, {"cu_seqlens": mask.cu_seqlens, "max_seqlen": mask.max_seqlen}
+        out = quasi_attention_varlen(*_without_context(*heads), **lengths, dropout_p=dropout_p)
+    else:
+        padded = (mask.pad(x).transpose(1, 2) for x in heads)
+        out, attention = softmax_attention(*padded, mask.pairs(), **options)
+        out = mask.unpad(out.transpose(1, 2))
+    out = out.flatten(-2)
+    return mask.first(out) if first_only else out, attention
 
 
 def _has_kernel(x: Tensor) -> bool:
@@ -183,34 +172,15 @@ class BertSelfAttention(nn.Module):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Computes self-attention within each sequence.
+        """Returns the output in the shape of hidden_states, and the attention matrix A on request.
 
-        Args:
-            hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: see the module.
-            output_attentions: also return the attention matrix A.
-            head_mask: (H), a factor for the attention matrix of each head; None: all heads are kept.
-            first_only: return only the first token of each sequence; requires a packed batch.
-
-        Returns:
-            The output in the shape of hidden_states, or (B, hidden) with first_only; A after dropout and head_mask,
-            (B, H, L, L) with L = max_seqlen if packed, or None without output_attentions.
+        Args and results are those of `BertLayer.forward`.
         """
-        query, key, value = (
+        heads = tuple(
             layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
             for layer in (self.query, self.key, self.value)
         )
-        attended, attention = attend_split(
-            query,
-            key,
-            value,
-            mask,
-            dropout_p=self.dropout.p if self.dropout.training else 0.0,
-            implementation=self.config._attn_implementation,
-            want_map=output_attentions,
-        )
-        if first_only:
-            attended = _first(attended, mask)
+        attended, attention = _attend(self, heads, mask, output_attentions, first_only)
         if head_mask is None:
             return attended, attention
         # (m A) V = m (A V), which does not require A.
@@ -253,34 +223,15 @@ class ContextMixingSelfAttention(ContextAttention):
         output_gates: bool,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """Computes self-attention within each sequence.
+        """Returns the output; A after dropout; lq and lk, (B, H, L, 1) or packed (T, H, 1).
 
-        Args:
-            heads: query, key, value, context query and context key, (B, L, H, D) or packed (T, H, D) each.
-            mask: see the module.
-            output_attentions: also return the attention matrix A.
-            output_gates: also return the gates lq and lk.
-            first_only: return only the first token of each sequence; requires a packed batch.
-
-        Returns:
-            The output (B, L, hidden), packed (T, hidden), or (N, hidden) with first_only; A after dropout, (B, H, L, L)
-            with L = max_seqlen if packed; lq and lk, (B, H, L, 1), or (T, H, 1) if packed. A and the gates are None
-            unless requested.
+        Args and shapes are those of `QuasiSelfAttention.forward`; `heads` is never a `FirstHeads`.
         """
         query, key, value, context_query, context_key = heads
         query_gate = self._gate("query", query, context_query)
         key_gate = self._gate("key", key, context_key)
-        out, attention = attend_split(
-            torch.lerp(query, context_query, query_gate),
-            torch.lerp(key, context_key, key_gate),
-            value,
-            mask,
-            dropout_p=self.dropout.p if self.dropout.training else 0.0,
-            implementation=self.config._attn_implementation,
-            want_map=output_attentions,
-        )
-        if first_only:
-            out = _first(out, mask)
+        mixed = torch.lerp(query, context_query, query_gate), torch.lerp(key, context_key, key_gate), value
+        out, attention = _attend(self, mixed, mask, output_attentions, first_only)
         if not output_gates:
             return out, attention, None, None
         if not isinstance(mask, Packing):
@@ -341,15 +292,15 @@ class QuasiSelfAttention(FusedQuasiAttention):
             first_only: return only the first token of each sequence; requires a packed batch.
 
         Returns:
-            A tuple: the output (B, L, hidden) or packed (T, hidden); three maps; lambda (B, H, L, 1), or (T, H, 1) if
-            packed. The maps are A after dropout, the softmax map P and the gated quasi-attention map lambda * G,
-            (B, H, L, L) each, with L = max_seqlen if packed. Maps and lambda are None unless requested.
+            The output (B, L, hidden), packed (T, hidden), or (N, hidden) with first_only; three maps, (B, H, L, L) each
+            with L = max_seqlen if packed: A after dropout, the softmax map P and the gated quasi-attention map
+            lambda * G; lambda (B, H, L, 1), or packed (T, H, 1). Maps and lambda are None unless requested.
         """
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         if isinstance(heads, FirstHeads):
             return self._attend_from_first(heads, mask, dropout_p), None, None, None, None
         heads = (*heads[:-2], *map(self.dropout, heads[-2:]))
-        packing = mask if isinstance(mask, Packing) else None
+        packing, maps = mask if isinstance(mask, Packing) else None, None
         if packing is not None and self.config._attn_implementation == "fused" and not output_attentions:
             out, lam = with_lambda(
                 quasi_attention_varlen(
@@ -357,22 +308,22 @@ class QuasiSelfAttention(FusedQuasiAttention):
                     self.gate(heads),
                     cu_seqlens=packing.cu_seqlens,
                     max_seqlen=packing.max_seqlen,
-                    dropout_p=dropout_p,
-                    quasi_scale=self.quasi_scale,
-                    quasi_bias=self.quasi_bias,
                     return_lambda=output_gates,
+                    **self._options(dropout_p),
                 )
             )
-            out = out.flatten(-2)
-            return _first(out, packing) if first_only else out, None, None, None, lam
-        heads = tuple((x if packing is None else packing.pad(x)).transpose(1, 2) for x in heads)
-        pairs = mask if packing is None else packing.pairs()
-        out, maps, lam = self.attend(heads, self.gate(heads), pairs, dropout_p, output_attentions, output_gates)
-        out = out.transpose(1, 2)
-        if packing is not None:
-            out, lam = packing.unpad(out), None if lam is None else packing.unpad(lam.transpose(1, 2))
+        else:
+            heads = tuple((x if packing is None else packing.pad(x)).transpose(1, 2) for x in heads)
+            pairs = mask if packing is None else packing.pairs()
+            out, maps, lam = self.attend(heads, self.gate(heads), pairs, dropout_p, output_attentions, output_gates)
+            out = out.transpose(1, 2)
+            if packing is not None:
+                out, lam = packing.unpad(out), None if lam is None else packing.unpad(lam.transpose(1, 2))
         out = out.flatten(-2)
-        return _first(out, packing) if first_only else out, *(maps or (None, None, None)), lam
+        return packing.first(out) if first_only else out, *(maps or (None, None, None)), lam
+
+    def _options(self, dropout_p: float) -> dict[str, Any]:
+        return {"dropout_p": dropout_p, "quasi_scale": self.quasi_scale, "quasi_bias": self.quasi_bias}
 
     def attends_from_first(self, mask: Packing | Tensor | None) -> bool:
         """Returns whether the first tokens alone attend faster, on padded keys, than all tokens of the packing."""
@@ -390,14 +341,15 @@ class QuasiSelfAttention(FusedQuasiAttention):
             kept = self.dropout(torch.ones_like(context_keys))
             context_keys, context_key = context_keys * kept, context_key * kept[:, :1]
         first = tuple(x.transpose(1, 2) for x in (query, key, value, context_query, context_key))
-        gate = self.gate(first)
+        lam = self.gate(first)
+        if isinstance(lam, GateParameters):
+            # As in the kernels: in float32, or in float64 for float64 inputs.
+            lam = _lambda(tuple(x.to(row_dtype(x)) for x in first), lam, gate_values).to(query.dtype)
         out = quasi_attention(
             *(x.transpose(1, 2) for x in (query, heads.key, heads.value, context_query, context_keys)),
-            gate if isinstance(gate, Tensor) else lambda_of_rows(first, gate),
+            lam,
             key_lengths=packing.lengths(),
-            dropout_p=dropout_p,
-            quasi_scale=self.quasi_scale,
-            quasi_bias=self.quasi_bias,
+            **self._options(dropout_p),
         )
         return out.flatten(1)
 
@@ -416,19 +368,15 @@ def eager_quasi_attention(
     quasi_scale: float,
     quasi_bias: float | str = 0.0,
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
-    """Computes quasi-attention from its equations with plain PyTorch operations.
+    """Computes quasi-attention from its equations (`qacg_kernels/MATH.md`, 1 to 8) with plain PyTorch operations.
 
-    The equations are 1 to 5, 7 and 8 of `qacg_kernels/MATH.md`. The arguments are those of
-    `FusedQuasiAttention.attend`; the mask is None or boolean, True where attention is allowed.
-
-    Returns:
-        The output (B, H, L, D); three maps, (B, H, L, L) each: A after dropout, the softmax map P and the gated
-        quasi-attention map lambda * G; lambda (B, H, L).
+    The arguments are those of `FusedQuasiAttention.attend`; the mask is None or boolean, True where attention is
+    allowed. Returns the output (B, H, L, D); A after dropout, the softmax map P and the gated quasi-attention map
+    lambda * G, (B, H, L, L) each; lambda (B, H, L).
     """
     query, key, value, context_query, context_key = heads
-    scale = query.shape[-1] ** -0.5
     attended = softmax_map(query, key, mask)
-    context_scores = context_query @ context_key.transpose(-1, -2) * scale
+    context_scores = context_query @ context_key.transpose(-1, -2) * query.shape[-1] ** -0.5
     if quasi_bias == MINUS_LOG_KEYS:
         bias = bias_of_keys(query, key, mask, key_lengths=None, is_causal=False)
         context_scores = context_scores + bias.unsqueeze(-1).to(context_scores.dtype)
@@ -437,34 +385,22 @@ def eager_quasi_attention(
     quasi_map = quasi_scale * context_scores.sigmoid()
     if mask is not None:
         quasi_map = quasi_map.masked_fill(~mask, 0.0)
-    if isinstance(gate, GateParameters):
-        query_gate = _gate(query, context_query, gate.query, gate.context_query, gate.query_bias)
-        key_gate = _gate(key, context_key, gate.key, gate.context_key, gate.key_bias)
-        gate = 1 - (gate.beta * query_gate + gate.gamma * key_gate)
-    lam = gate
+    lam = _lambda(heads, gate, _gate) if isinstance(gate, GateParameters) else gate
     gated_map = lam.unsqueeze(-1) * quasi_map
     combined = F.dropout(attended + gated_map, dropout_p, training=dropout_p > 0)
     return combined @ value, (combined, attended, gated_map), lam
 
 
-def lambda_of_rows(heads: tuple[Tensor, ...], gate: GateParameters) -> Tensor:
-    """Returns the gate lambda of each query, (B, H, L), in the dtype of the queries.
+def _lambda(heads: tuple[Tensor, ...], gate: GateParameters, values: Callable[..., Tensor]) -> Tensor:
+    """Returns the gate lambda of each query, (B, H, L).
 
-    As in the kernels, the computation is in float32, or in float64 for float64 inputs.
-
-    Args:
-        heads: query, key, value, context query and context key at the same positions, (B, H, L, D) each.
-        gate: the parameters of lambda.
+    `heads` are query, key, value, context query and context key at the same positions, (B, H, L, D) each. `values`
+    computes the gate of a query or key.
     """
-    query, key, context_query, context_key = (x.to(row_dtype(x)) for x in (*heads[:2], *heads[3:]))
-    query_gate = gate_values(query, context_query, gate.query, gate.context_query, gate.query_bias)
-    key_gate = gate_values(key, context_key, gate.key, gate.context_key, gate.key_bias)
-    return (1 - (gate.beta * query_gate + gate.gamma * key_gate)).to(heads[0].dtype)
-
-
-def _first(x: Tensor, mask: Packing | Tensor | None) -> Tensor:
-    assert isinstance(mask, Packing), "first_only requires a packed batch"
-    return mask.first(x)
+    query, key, _, context_query, context_key = heads
+    query_gate = values(query, context_query, gate.query, gate.context_query, gate.query_bias)
+    key_gate = values(key, context_key, gate.key, gate.context_key, gate.key_bias)
+    return 1 - (gate.beta * query_gate + gate.gamma * key_gate)
 
 
 def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
@@ -473,15 +409,8 @@ def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bi
     Both vectors are (D) or (H, D). `equations.gate_values` has element-wise products and sums instead, which would
     change the graph of exported models.
     """
-    logit = _dot(x, vector) + _dot(context, context_vector)
-    if bias is not None:
-        logit = logit + bias.view(-1, 1)
-    return logit.sigmoid()
-
-
-def _dot(x: Tensor, vector: Tensor) -> Tensor:
-    columns = vector.unsqueeze(-1)  # (D, 1), or (H, D, 1), which broadcasts over the heads of x
-    return (x @ columns).squeeze(-1)
+    logit = (x @ vector.unsqueeze(-1) + context @ context_vector.unsqueeze(-1)).squeeze(-1)
+    return (logit if bias is None else logit + bias.view(-1, 1)).sigmoid()
 
 
 NAME = "qacg_fused"
@@ -506,23 +435,9 @@ def fused_attention_forward(
 ) -> tuple[Tensor, None]:
     """Computes softmax attention by `quasi_attention`, for transformers' `AttentionInterface`.
 
-    Quasi-attention with a gate of 0 is softmax attention. Query is (B, H, L, D), key and value are (B, H / G, S, D) for
-    G query heads per key head. The mask is boolean (True: attend) or additive. The arguments have the meaning of
-    transformers' "sdpa"; other arguments are ignored, except those that would change the result.
-
-    Returns:
-        The output (B, L, H, D), and None for the attention matrix.
-
-    Raises:
-        ValueError: position_bias, softcap or s_aux is given, or the mask requires gradients.
-
-    Example:
-        >>> import torch
-        >>> query, key, value = torch.randn(3, 2, 4, 5, 8)
-        >>> out, _ = fused_attention_forward(torch.nn.Module(), query, key, value, None, is_causal=False)
-        >>> expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-        >>> torch.allclose(out.transpose(1, 2), expected, atol=1e-5)
-        True
+    The arguments have the meaning of transformers' "sdpa": query (B, H, L, D), key and value (B, H / G, S, D) for G
+    query heads per key head, a boolean (True: attend) or additive mask. Other arguments are ignored, except those that
+    would change the result, which raise ValueError. Returns the output (B, L, H, D), and None for the attention matrix.
     """
     for name in ("position_bias", "softcap", "s_aux"):
         if kwargs.get(name) is not None:
@@ -547,9 +462,6 @@ def fused_attention_forward(
     causal = bool(causal) and attention_mask is None and query.shape[2] > 1
     if causal:
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
-    # With a gate of 0 any context gives the same result. Detaching avoids adding gradients of 0.
-    gate = query.new_zeros(query.shape[:3])
-    context = query.detach(), key.detach()
     options = {"attn_mask": attention_mask, "dropout_p": dropout, "is_causal": causal, "scale": scaling}
-    out = quasi_attention(query, key, value, *context, gate, **options)
+    out = quasi_attention(*_without_context(query, key, value), **options)
     return out.transpose(1, 2).contiguous(), None

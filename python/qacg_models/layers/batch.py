@@ -1,4 +1,4 @@
-"""Batches of an encoder: padded or packed inputs, masks, and the rows of a packed batch.
+"""Batches of an encoder: padded or packed inputs, masks, and the checks of arguments.
 
 Shapes are always checked. Values are checked on the CPU and outside torch.compile only. On a GPU, ids out of range fail
 in the device-side assertion of torch's embedding.
@@ -39,13 +39,7 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, cu_seqlens: Tensor, max_seqlen: int, total: int) -> "Packing":
-        """Returns the packing without checking the arguments; `packing_of` checks them.
-
-        Args:
-            cu_seqlens: (B + 1,) int32 or int64 offsets.
-            max_seqlen: at least the length of the longest sequence.
-            total: T, the number of tokens.
-        """
+        """Returns the packing of `total` tokens without checking the offsets; `packing_of` checks them."""
         tokens = torch.arange(total, device=cu_seqlens.device)
         # The first offset above the index of a token is the end of its sequence; empty sequences are skipped.
         sequences = torch.searchsorted(cu_seqlens[1:].long(), tokens, right=True)
@@ -66,10 +60,7 @@ class Packing(NamedTuple):
         return per_sequence.index_select(0, self.sequences)
 
     def first(self, x: Tensor) -> Tensor:
-        """Returns the first token of each sequence, (B, ...), from x (T, ...).
-
-        The result is 0 for a sequence without tokens.
-        """
+        """Returns the first token of each sequence, (B, ...), from x (T, ...); 0 for a sequence without tokens."""
         if x.shape[0] == 0:
             return x.new_zeros((self.batch, *x.shape[1:]))
         starts = self.cu_seqlens[:-1].long().clamp(max=x.shape[0] - 1)
@@ -80,10 +71,7 @@ class Packing(NamedTuple):
         return x.masked_fill((self.lengths() == 0).view(-1, *[1] * (x.dim() - 1)), 0.0)
 
     def total(self, x: Tensor) -> Tensor:
-        """Returns the sum over each sequence, (B, ...), from x (T, ...).
-
-        The result is 0 for a sequence without tokens.
-        """
+        """Returns the sum over each sequence, (B, ...), from x (T, ...); 0 for a sequence without tokens."""
         return x.new_zeros((self.batch, *x.shape[1:])).index_add(0, self.sequences, x)
 
     def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
@@ -96,23 +84,17 @@ class Packing(NamedTuple):
         return padded.flatten(0, 1).index_select(0, self._indices())
 
     def pairs(self) -> Tensor:
-        """Returns booleans, True where both the query and the key are tokens.
-
-        Their shape is (B, 1, max_seqlen, max_seqlen).
-        """
+        """Returns booleans (B, 1, max_seqlen, max_seqlen), True where both the query and the key are tokens."""
         there = torch.arange(self.max_seqlen, device=self.cu_seqlens.device) < self.lengths().unsqueeze(1)
         return (there.unsqueeze(2) & there.unsqueeze(1)).unsqueeze(1)
 
     def repeated(self, sequences: Tensor) -> tuple["Packing", Tensor]:
         """Returns the packing of selected sequences; synchronises with a GPU.
 
-        Args:
-            sequences: (N) int64, indices of sequences; an index may occur several times.
-
-        Returns:
-            The new packing, and for each of its tokens the index of the same token in `self`.
+        `sequences` (N) int64 are their indices, which may repeat. The second result is, for each token of the new
+        packing, the index of the same token in `self`.
         """
-        cu_seqlens = torch.nn.functional.pad(self.lengths().index_select(0, sequences).cumsum(0), (1, 0))
+        cu_seqlens = pad(self.lengths().index_select(0, sequences).cumsum(0), (1, 0))
         packing = Packing.of(cu_seqlens, self.max_seqlen, int(cu_seqlens[-1]))
         starts = self.cu_seqlens[:-1].long().index_select(0, sequences)
         return packing, packing.per_token(starts) + packing.places
@@ -123,20 +105,10 @@ class Packing(NamedTuple):
 
 
 def per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
-    """Expands one value per sequence to its tokens.
+    """Expands values per sequence, (B, ...), to their tokens, in the dtype of `like`.
 
-    Args:
-        per_sequence: (B, ...).
-        like: a tensor that has the dtype of the result. Under autocast, per_sequence may have another dtype.
-        layout: the packing; any other value for a padded batch.
-
-    Returns:
-        Packed (T, ...); for a padded batch (B, 1, ...), which broadcasts over the tokens.
-
-    Example:
-        >>> packing = packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5))
-        >>> per_token(torch.tensor([7, 8]), torch.zeros(5), packing).tolist()
-        [7.0, 7.0, 8.0, 8.0, 8.0]
+    The result is packed (T, ...); for a padded batch (B, 1, ...), which broadcasts over the tokens. Under autocast,
+    `per_sequence` may have another dtype than `like`.
     """
     per_sequence = per_sequence.to(like.dtype)
     return layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
@@ -161,7 +133,7 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
     """
     if not isinstance(cu_seqlens, Tensor):
         raise TypeError(f"cu_seqlens: expected an integer tensor, got {type(cu_seqlens).__name__}")
-    if cu_seqlens.dtype not in (torch.int32, torch.int64):
+    if cu_seqlens.dtype not in _INTEGERS:
         raise TypeError(f"cu_seqlens: expected dtype torch.int32 or torch.int64, got dtype {cu_seqlens.dtype}")
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
         raise ValueError(
@@ -211,8 +183,7 @@ def pack_visible(visible: Tensor) -> tuple[Packing, Tensor]:
     """
     lengths = visible.sum(1)
     indices = visible.flatten().nonzero().squeeze(1)
-    cu_seqlens = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
-    return Packing.of(cu_seqlens, int(lengths.max()), indices.shape[0]), indices
+    return Packing.of(pad(lengths.cumsum(0), (1, 0)), int(lengths.max()), indices.shape[0]), indices
 
 
 _INTEGERS = (torch.int64, torch.int32)
@@ -226,8 +197,7 @@ class EncoderBatch:
 
     Attributes:
         size: B, the number of the caller's sequences.
-        input_ids: (*), or None with inputs_embeds.
-        inputs_embeds: (*, hidden), or None with input_ids.
+        input_ids, inputs_embeds: (*) and (*, hidden), one of which is None.
         token_type_ids: (*); None: all 0.
         position_ids: (*), or (1, L) if padded; None, in a padded batch only: 0 to L - 1 in each sequence.
         layout: the packing of a packed batch; for a padded batch (B, L) booleans, True for tokens, or None if every
@@ -257,8 +227,7 @@ class EncoderBatch:
     def for_contexts(self, text_ids: Tensor, may_round: bool) -> tuple["EncoderBatch", Tensor]:
         """Returns the batch of N sequences, which are the texts of this batch with different contexts.
 
-        The new batch has the size and the layout of the sequences. Callers must not read its fields input_ids,
-        inputs_embeds, token_type_ids and position_ids, which are None or those of the texts.
+        Callers must not read the ids and embeddings of the new batch, which are None or those of the texts.
 
         Args:
             text_ids: (N) int64, the index of each sequence's text in this batch.
@@ -277,44 +246,34 @@ class EncoderBatch:
             length = self.padded_shape[1]
             indices = packing.sequences * length + self.token_indices.index_select(0, rows) % length
             sequences = replace(sequences, padded_shape=(text_ids.shape[0], length), token_indices=indices)
-        if may_round and rounding_pays(text_ids.device):
+        if may_round:
             sequences = sequences.rounded()
         # Filler repeats the first token.
         return sequences, pad(rows, (0, sequences.filler)) if sequences.filler else rows
 
     def rounded(self) -> "EncoderBatch":
-        """Returns the packed batch with filler tokens, so that T has few different values.
+        """Returns the packed batch with filler tokens if `rounding_pays`, so that T has few different values.
 
         For T between 2^k and 2^(k + 1), T is rounded up to a multiple of 2^(k - 4). A batch whose T is such a multiple,
         or less than 32, is returned unchanged.
         """
         packing, tokens = self.layout, self.layout.sequences.shape[0]
+        if not rounding_pays(packing.cu_seqlens.device):
+            return self
         filler = -tokens % (1 << max(0, tokens.bit_length() - 5))
         if not filler:
             return self
         ends = [*range(tokens + packing.max_seqlen, tokens + filler, packing.max_seqlen), tokens + filler]
         cu_seqlens = torch.cat([packing.cu_seqlens, packing.cu_seqlens.new_tensor(ends)])
-
-        def extended(x: Tensor | None) -> Tensor | None:
-            return None if x is None else pad(x, (*(0, 0) * (x.dim() - 1), 0, filler))
-
-        return replace(
-            self,
-            input_ids=extended(self.input_ids),
-            inputs_embeds=extended(self.inputs_embeds),
-            token_type_ids=extended(self.token_type_ids),
-            position_ids=extended(self.position_ids),
-            layout=Packing.of(cu_seqlens, packing.max_seqlen, tokens + filler),
-            filler=filler,
-        )
+        names = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")
+        inputs = {name: getattr(self, name) for name in names}
+        extended = {name: pad(x, (*(0, 0) * (x.dim() - 1), 0, filler)) for name, x in inputs.items() if x is not None}
+        layout = Packing.of(cu_seqlens, packing.max_seqlen, tokens + filler)
+        return replace(self, **extended, layout=layout, filler=filler)
 
     def with_filler(self, x: Tensor) -> Tensor:
         """Returns x (B), one value per sequence of the caller, then a 0 per filler sequence."""
         return pad(x, (0, self.layout.batch - self.size)) if self.filler else x
-
-    def without_filler(self, x: Tensor) -> Tensor:
-        """Returns the first B rows of x, which are the values of the caller's sequences."""
-        return x[: self.size] if self.filler else x
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
         """Returns whether the last layer may compute only first tokens after its attention.
@@ -324,11 +283,13 @@ class EncoderBatch:
         """
         return isinstance(self.layout, Packing) and config.pooler == "cls" and not output_hidden_states
 
-    def pooled_from(self, hidden_states: Tensor, first_only: bool) -> tuple[Tensor, Packing | Tensor | None]:
-        """Returns the inputs of the pooler; hidden states (B, hidden) with first_only become a padded batch."""
+    def pooled(self, pooler, hidden_states: Tensor, first_only: bool) -> Tensor:
+        """Returns the pooled output (B, hidden); with first_only, hidden states are those of first tokens."""
         if first_only:
-            return self.layout.cleared(hidden_states).unsqueeze(1), None
-        return hidden_states, self.layout
+            pooled = pooler(self.layout.cleared(hidden_states).unsqueeze(1), None)
+        else:
+            pooled = pooler(hidden_states, self.layout)
+        return pooled[: self.size] if self.filler else pooled
 
     def restored(self, x: Tensor) -> Tensor:
         """Returns per-token values in the form of the caller's batch, (B, L, ...) or (T, ...).
@@ -378,20 +339,10 @@ def read_batch(
     """Checks the arguments of an encoder's `forward`, and returns them as a batch.
 
     Args:
-        config: configuration of the encoder.
-        input_ids: this and the next arguments are those of `BertModel.forward`.
-        attention_mask: None for a packed batch.
-        token_type_ids: None: all 0.
-        position_ids: None: 0, 1, 2, ... in each sequence.
-        inputs_embeds: None with input_ids.
-        cu_seqlens: None for a padded batch.
-        max_seqlen: None for a padded batch.
+        config: configuration of the encoder. The next arguments are those of `BertModel.forward`.
         leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
             torch.compile, where it would break the graph, the batch stays padded.
         may_round: add filler tokens to a packed batch if `rounding_pays` returns True.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; the message names it.
     """
     packed = cu_seqlens is not None
     if packed and attention_mask is not None:
@@ -406,23 +357,25 @@ def read_batch(
     shape = tuple(tokens.shape[: 1 if packed else 2])
     if token_type_ids is not None:
         check_ids("token_type_ids", token_type_ids, shape, config.type_vocab_size, "type_vocab_size")
-        _check_segments(config, token_type_ids)
+        if getattr(config, "context_standalone", False):
+            _check_one_segment(token_type_ids)
+    most = config.max_position_embeddings
     if position_ids is not None:
-        check_position_ids(position_ids, shape, config.max_position_embeddings)
+        check_position_ids(position_ids, shape, most)
     if packed:
         packing = packing_of(cu_seqlens, max_seqlen, tokens)
         if position_ids is None:
-            if packing.max_seqlen > config.max_position_embeddings:
+            if packing.max_seqlen > most:
                 raise ValueError(
-                    f"max_seqlen: expected at most max_position_embeddings = {config.max_position_embeddings}, "
+                    f"max_seqlen: expected at most max_position_embeddings = {most}, "
                     f"got {packing.max_seqlen}. Shorten the sequences, or pass a smaller max_seqlen."
                 )
             position_ids = packing.places
         batch = EncoderBatch(packing.batch, input_ids, inputs_embeds, token_type_ids, position_ids, packing)
-        return batch.rounded() if may_round and rounding_pays(tokens.device) else batch
-    if position_ids is None and shape[1] > config.max_position_embeddings:
+        return batch.rounded() if may_round else batch
+    if position_ids is None and shape[1] > most:
         raise ValueError(
-            f"{name}: expected at most max_position_embeddings = {config.max_position_embeddings} tokens, "
+            f"{name}: expected at most max_position_embeddings = {most} tokens, "
             f"got sequences of {shape[1]}. Shorten the sequences."
         )
     visible = key_mask(attention_mask, shape)
@@ -430,17 +383,29 @@ def read_batch(
         return EncoderBatch(shape[0], input_ids, inputs_embeds, token_type_ids, position_ids, visible)
 
     packing, indices = pack_visible(visible)
-    places = indices % shape[1]
-    if position_ids is not None:
-        places = position_ids.expand(shape).flatten()[indices]
-
-    def chosen(x: Tensor | None) -> Tensor | None:
-        return None if x is None else x.flatten(0, 1).index_select(0, indices)
-
-    batch = EncoderBatch(
-        shape[0], chosen(input_ids), chosen(inputs_embeds), chosen(token_type_ids), places, packing, shape, indices
+    places = indices % shape[1] if position_ids is None else position_ids.expand(shape).flatten()[indices]
+    chosen = (
+        None if x is None else x.flatten(0, 1).index_select(0, indices)
+        for x in (input_ids, inputs_embeds, token_type_ids)
     )
-    return batch.rounded() if may_round and rounding_pays(indices.device) else batch
+    batch = EncoderBatch(shape[0], *chosen, places, packing, shape, indices)
+    return batch.rounded() if may_round else batch
+
+
+def check_shape(name: str, x: object, expected: tuple[int | str, ...], hint: str = "") -> None:
+    """Raises TypeError unless `x` is a tensor, and ValueError unless it has the expected shape.
+
+    A string stands for any size. The first one may be "...", for any number of dimensions. Messages end with `hint`.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
+    sizes = expected[1:] if expected[0] == "..." else expected
+    found = x.shape[max(0, x.dim() - len(sizes)) :] if expected[0] == "..." else x.shape
+    if len(found) != len(sizes) or any(not isinstance(n, str) and n != size for n, size in zip(sizes, found)):
+        end = "," if len(expected) == 1 else ""
+        raise ValueError(
+            f"{name}: expected shape ({', '.join(map(str, expected))}{end}), got shape {tuple(x.shape)}{hint}"
+        )
 
 
 def checked_tokens(
@@ -456,22 +421,41 @@ def checked_tokens(
         )
     if inputs_embeds is None:
         name, tokens = "input_ids", input_ids
-        check_ids(name, tokens, None, words, "vocab_size", packed)
+        check_ids(name, tokens, None, words, "vocab_size", packed=packed)
     else:
         name, tokens = "inputs_embeds", inputs_embeds
-        _check_embeds(tokens, width, field, packed)
+        if not isinstance(tokens, Tensor):
+            raise TypeError(f"inputs_embeds: expected a torch.Tensor, got {type(tokens).__name__}")
+        if not tokens.is_floating_point():
+            raise TypeError(f"inputs_embeds: expected a floating-point dtype, got dtype {tokens.dtype}")
+        if tokens.dim() != (2 if packed else 3) or tokens.shape[-1] != width:
+            expected = f"({'T' if packed else 'B, L'}, {field} = {width})"
+            raise ValueError(f"inputs_embeds: expected shape {expected}, got shape {tuple(tokens.shape)}")
     if not packed and tokens.shape[1] < 1:
         raise ValueError(f"{name}: expected at least one token per sequence, got shape {tuple(tokens.shape)}")
     return name, tokens
 
 
 def check_ids(
-    name: str, ids: object, shape: tuple[int, ...] | None, limit: int, field: str, packed: bool = False
+    name: str,
+    ids: object,
+    shape: tuple[int | str, ...] | None,
+    limit: int,
+    field: str = "",
+    *,
+    packed: bool = False,
+    other: tuple[int, str] | None = None,
 ) -> None:
     """Raises TypeError or ValueError unless `ids` is an int64 or int32 tensor of values in [0, limit).
 
-    Its shape is `shape`; None: any shape (B, L), or (T) if packed. Messages have the name of the argument, and `field`,
-    the name of the limit.
+    Args:
+        name: name of the argument, for messages.
+        ids: the argument.
+        shape: its shape; None: any shape (B, L), or (T) if packed. For strings see `check_shape`.
+        limit: the first value that is not allowed.
+        field: name of the limit, for messages.
+        packed: whether the batch is packed.
+        other: one more value that is allowed, and what it is for.
     """
     if not isinstance(ids, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(ids).__name__}")
@@ -480,35 +464,26 @@ def check_ids(
     if shape is None and ids.dim() != (1 if packed else 2):
         expected = "one dimension (T) with cu_seqlens" if packed else "two dimensions (B, L)"
         raise ValueError(f"{name}: expected {expected}, got shape {tuple(ids.shape)}")
-    if shape is not None and tuple(ids.shape) != shape:
-        raise ValueError(f"{name}: expected shape {shape}, got shape {tuple(ids.shape)}")
-    if values_readable(ids) and ids.numel():
+    if shape is not None:
+        check_shape(name, ids, shape)
+    if not values_readable(ids) or not ids.numel():
+        return
+    known = ids if other is None else ids.masked_fill(ids == other[0], 0)
+    low, high = (int(x) for x in known.aminmax())
+    if low < 0 or high >= limit:
         low, high = (int(x) for x in ids.aminmax())
-        if low < 0 or high >= limit:
-            raise ValueError(f"{name}: expected 0 to {limit - 1} ({field} is {limit}), got values from {low} to {high}")
+        meaning = f" ({field} is {limit})" if field else ""
+        also = "" if other is None else f", or {other[0]} for {other[1]}"
+        raise ValueError(f"{name}: expected 0 to {limit - 1}{meaning}{also}, got values from {low} to {high}")
 
 
 def check_position_ids(position_ids: object, shape: tuple[int, ...], limit: int) -> None:
-    """Raises TypeError or ValueError unless `position_ids` are valid for a batch (B, L) or packed (T).
+    """Raises TypeError or ValueError unless `position_ids` are below max_position_embeddings = `limit`.
 
-    Valid are ids below max_position_embeddings = `limit` in the shape of the batch or, if padded, (1, L).
+    Their shape is that of the batch, (B, L) or packed (T); or (1, L) if padded.
     """
     one_for_all = len(shape) == 2 and isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
     check_ids("position_ids", position_ids, (1, *shape[1:]) if one_for_all else shape, limit, "max_position_embeddings")
-
-
-def _check_embeds(embeds: object, width: int, field: str, packed: bool) -> None:
-    """Raises TypeError or ValueError unless `embeds` is a floating-point tensor (B, L, width), or (T, width) if packed.
-
-    `field` is the configuration field that sets the width, for the message.
-    """
-    if not isinstance(embeds, Tensor):
-        raise TypeError(f"inputs_embeds: expected a torch.Tensor, got {type(embeds).__name__}")
-    if not embeds.is_floating_point():
-        raise TypeError(f"inputs_embeds: expected a floating-point dtype, got dtype {embeds.dtype}")
-    if embeds.dim() != (2 if packed else 3) or embeds.shape[-1] != width:
-        expected = f"({'T' if packed else 'B, L'}, {field} = {width})"
-        raise ValueError(f"inputs_embeds: expected shape {expected}, got shape {tuple(embeds.shape)}")
 
 
 def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:
@@ -534,21 +509,12 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
     return context_ids.reshape(-1)
 
 
-def checked_text_ids(text_ids: object, texts: int) -> Tensor:
-    """Returns `text_ids`, (N) indices from 0 to texts - 1, as int64; raises TypeError or ValueError for others."""
-    sequences = (text_ids.numel(),) if isinstance(text_ids, Tensor) else None
-    check_ids("text_ids", text_ids, sequences, texts, "the number of texts")
-    return text_ids.long()
-
-
-def _check_segments(config, token_type_ids: Tensor) -> None:
-    """Raises ValueError if `config.context_standalone` is True and a token type is not 0.
+def _check_one_segment(token_type_ids: Tensor) -> None:
+    """Raises ValueError if a token type is not 0.
 
     A model with context_standalone is trained without second segments, so the embeddings of other token types are
     untrained.
     """
-    if not getattr(config, "context_standalone", False):
-        return
     if values_readable(token_type_ids) and bool(token_type_ids.any()):
         raise ValueError(
             "token_type_ids: expected 0 for all tokens, since config.context_standalone is True, got a second segment. "

@@ -17,6 +17,7 @@ from qacg_kernels.attention_layers import check_input_dtype
 from qacg_kernels.call.validation import broadcasts, check_choice, check_flag, dense_tensor
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.layers.attention import softmax_attention, softmax_map
+from qacg_models.layers.batch import check_shape
 from qacg_models.utils.fields import check_dropout, check_integer
 
 IMPLEMENTATIONS = ("sdpa", "eager")
@@ -48,9 +49,8 @@ class MultiHeadedAttention(nn.Module):
         blind_queries: result of a query that sees no key: "zeros", or as published the "average" of all values.
 
     Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: `model_dim` is not a multiple of `head_count`, one of the two is not positive, `dropout` is not in
-            [0, 1], or `blind_queries` is unknown.
+        TypeError: an argument has the wrong type; the message names it.
+        ValueError: an argument is out of range; the message names it.
 
     Example:
         >>> attention = MultiHeadedAttention(head_count=2, model_dim=8).eval()
@@ -104,20 +104,19 @@ class MultiHeadedAttention(nn.Module):
         """Attends from `query` to `key` and `value`.
 
         Args:
-            key: (B, S, model_dim), which is projected to the keys. With a cache, its use depends on `type`. Type "self"
-                does not read `key`: the keys are projections of `query`. Type "context" projects `key` in the first
-                call. Later calls reuse the cached keys; `key` may then be None, otherwise its shape is checked. With
-                type None, `key` must be the projected and split keys, (B, H, T, D) with D = model_dim / H.
-            value: of the same shape as `key`, and read in the same cases, except that later calls of type "context"
-                ignore it.
+            key: (B, S, model_dim), which is projected to the keys. With a cache, type "self" does not read `key`: the
+                keys are projections of `query`. Type "context" projects `key` in the first call; later calls reuse the
+                cached keys, and `key` may be None. With type None, `key` is already projected and split, (B, H, T, D)
+                with D = model_dim / H.
+            value: of the same shape as `key`, and read in the same cases.
             query: (B, L, model_dim).
             mask: (B, L, T), or 1 in any of these dimensions; of any dtype, nonzero where a key is hidden. T is the
                 number of keys, including those from the cache. For queries that see no key, see `blind_queries`. None:
                 all keys are visible.
             layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
                 tensors. Type "self" appends keys and values along T; "context" projects them once and then reuses them.
-            type: the entries of the cache to use, "self" or "context". With a cache, None means that key, value and
-                query are already projected; the cache stays unchanged. Without a cache, `type` has no effect.
+            type: the entries of the cache to use, "self" or "context". With a cache, None means that all inputs are
+                already projected; the cache stays unchanged. Without a cache, `type` has no effect.
             predefined_graph_1: (B, L, T), or 1 in any of these dimensions; None: no graph. The attention matrix of the
                 last head is multiplied by the graph; then each row is divided by its sum + 1e-9.
             attn_implementation: "sdpa" for PyTorch's fused attention, "eager" for plain operations.
@@ -139,32 +138,29 @@ class MultiHeadedAttention(nn.Module):
                 f"layer_cache: expected a dictionary or None, got {layer_cache.__class__.__name__}. "
                 "Use empty_layer_cache()."
             )
-        self._check_width("query", query, None)
+        check_shape("query", query, ("B", "length", self.model_dim))
         projected = layer_cache is not None and type is None
         if not projected:
             check_input_dtype("query", query, self.linear_query)
         queries = self._split(query if projected else self.linear_query(query))
         keys, values = self._keys_and_values(key, value, query, queries, layer_cache, type)
         shape = (query.shape[0], query.shape[1], keys.shape[2])
-        visible = None if mask is None else _broadcastable("mask", mask, shape).eq(0).unsqueeze(1)
-        graph = None
-        if predefined_graph_1 is not None:
-            graph = _broadcastable("predefined_graph_1", predefined_graph_1, shape).unsqueeze(1)
+        visible = None if mask is None else _of_all_heads("mask", mask, shape).eq(0)
+        graph = None if predefined_graph_1 is None else _of_all_heads("predefined_graph_1", predefined_graph_1, shape)
         if visible is not None and self.blind_queries == "average":
             # A query of zeros has the same score for every key, so the result is the average of the values.
             blind = ~visible.any(-1, keepdim=True)
             queries, visible = queries.masked_fill(blind, 0.0), visible | blind
-        dropout_p = self.dropout.p if self.training else 0.0
+        heads, dropout_p = (queries, keys, values), self.dropout.p if self.training else 0.0
+        fused = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
         if output_attentions or attn_implementation == "eager":
-            out, weights = _plain(queries, keys, values, visible, graph, dropout_p)
+            out, weights = _plain(*heads, visible, graph, dropout_p)
         elif graph is None:
-            out, weights = _fused(queries, keys, values, visible, dropout_p), None
+            out, weights = softmax_attention(*heads, visible, **fused)
         else:
-            heads = [
-                _fused(queries[:, :-1], keys[:, :-1], values[:, :-1], visible, dropout_p),
-                _plain(queries[:, -1:], keys[:, -1:], values[:, -1:], visible, graph, dropout_p)[0],
-            ]
-            out, weights = torch.cat(heads, 1), None
+            others, _ = softmax_attention(*(x[:, :-1] for x in heads), visible, **fused)
+            last, _ = _plain(*(x[:, -1:] for x in heads), visible, graph, dropout_p)
+            out, weights = torch.cat((others, last), 1), None
         if self.use_final_linear:
             out = self.final_linear(out.transpose(1, 2).flatten(2))
         return (out, weights) if output_attentions else out
@@ -178,7 +174,12 @@ class MultiHeadedAttention(nn.Module):
             _check_heads({"key": key, "value": value}, queries, hint)
             return key, value
         names = CACHE_OF[type]
-        cached = _cached(layer_cache, names, queries)
+        cached = [layer_cache.get(name) for name in names]
+        if cached == [None, None]:
+            cached = None
+        else:
+            _check_heads({f"layer_cache[{name!r}]": entry for name, entry in zip(names, cached)}, queries)
+            cached = [entry.to(queries.device) for entry in cached]
         if type == "self":
             keys, values = self._project(query, query, query.shape[0])
             if cached is not None:
@@ -188,18 +189,18 @@ class MultiHeadedAttention(nn.Module):
         else:
             keys, values = cached
             if key is not None:
-                self._check_width("key", key, query.shape[0])
-            if key is not None and key.shape[1] != keys.shape[2]:
-                raise ValueError(
-                    f"layer_cache[{names[0]!r}]: expected {key.shape[1]} keys as in `key`, got {keys.shape[2]}. "
-                    "Create a new cache when `key` changes."
-                )
+                check_shape("key", key, (query.shape[0], "length", self.model_dim))
+                if key.shape[1] != keys.shape[2]:
+                    raise ValueError(
+                        f"layer_cache[{names[0]!r}]: expected {key.shape[1]} keys as in `key`, got {keys.shape[2]}. "
+                        "Create a new cache when `key` changes."
+                    )
         layer_cache[names[0]], layer_cache[names[1]] = keys, values
         return keys, values
 
     def _project(self, key: Tensor, value: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        self._check_width("key", key, batch)
-        self._check_width("value", value, batch)
+        for name, x in (("key", key), ("value", value)):
+            check_shape(name, x, (batch, "length", self.model_dim))
         if value.shape[1] != key.shape[1]:
             raise ValueError(f"value: expected {key.shape[1]} positions as in `key`, got {value.shape[1]}")
         check_input_dtype("key", key, self.linear_keys)
@@ -210,62 +211,26 @@ class MultiHeadedAttention(nn.Module):
         """Returns x (B, L, model_dim) as (B, H, L, D)."""
         return x.unflatten(-1, (self.head_count, self.dim_per_head)).transpose(1, 2)
 
-    def _check_width(self, name: str, x: object, batch: int | None) -> None:
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name}: expected a torch.Tensor, got {x.__class__.__name__}")
-        if x.dim() != 3 or x.shape[2] != self.model_dim or (batch is not None and x.shape[0] != batch):
-            expected = f"({'B' if batch is None else batch}, length, {self.model_dim})"
-            raise ValueError(f"{name}: expected shape {expected}, got shape {tuple(x.shape)}")
-
-
-def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Returns two entries of a cache, (B, H, T, D) each, on the device of `like`; None if both are empty."""
-    missing = [name for name in names if name not in layer_cache]
-    if missing:
-        raise ValueError(
-            f"layer_cache: expected the keys {', '.join(map(repr, missing))}, got a dictionary without them. "
-            "Use empty_layer_cache()."
-        )
-    entries = tuple(layer_cache[name] for name in names)
-    if entries == (None, None):
-        return None
-    _check_heads({f"layer_cache[{name!r}]": entry for name, entry in zip(names, entries)}, like)
-    return tuple(entry.to(like.device) for entry in entries)
-
 
 def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None:
     """Raises TypeError or ValueError unless the given tensors are (B, H, T, D), for `like` of shape (B, H, L, D)."""
     batch, heads, _, size = like.shape
-    length = None
+    length = "T"
     for name, x in given.items():
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
-        good = x.dim() == 4 and (x.shape[0], x.shape[1], x.shape[3]) == (batch, heads, size)
-        if not good or (length is not None and x.shape[2] != length):
-            expected = ", ".join(map(str, (batch, heads, "T" if length is None else length, size)))
-            raise ValueError(f"{name}: expected shape ({expected}), got shape {tuple(x.shape)}{hint}")
+        check_shape(name, x, (batch, heads, length, size), hint)
         if x.dtype != like.dtype:
             raise TypeError(f"{name}: expected dtype {like.dtype}, got dtype {x.dtype}")
         length = x.shape[2]
 
 
-def _broadcastable(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
+def _of_all_heads(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
+    """Returns x, which broadcasts to `shape`, with a dimension of size 1 for the heads."""
     x = dense_tensor(name, x, "a torch.Tensor or None")
     if x.dim() != 3 or not broadcasts(x.shape, shape):
         raise ValueError(
             f"{name}: expected shape (B, L, T) = {shape}, or 1 in any dimension, got shape {tuple(x.shape)}"
         )
-    return x
-
-
-def _fused(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, dropout_p: float) -> Tensor:
-    """Returns softmax attention by PyTorch's fused operator.
-
-    `query` is (B, H, L, D), `key` and `value` are (B, H, T, D). `visible` is None, or boolean and broadcastable to
-    (B, H, L, T), True where attention is allowed.
-    """
-    options = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
-    return softmax_attention(query, key, value, visible, **options)[0]
+    return x.unsqueeze(1)
 
 
 def _plain(
@@ -286,14 +251,6 @@ def _plain(
     return weights @ value, weights
 
 
-def _check_last_dimension(name: str, x: object, width: int) -> None:
-    """Raises TypeError or ValueError unless x is a tensor whose last dimension is `width`."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
-    if x.shape[-1:] != (width,):
-        raise ValueError(f"{name}: expected shape (..., {width}), got shape {tuple(x.shape)}")
-
-
 class PositionwiseFeedForward(nn.Module):
     """x + dropout(W2 dropout(gelu(W1 LayerNorm(x)))), with the tanh approximation of gelu.
 
@@ -303,8 +260,7 @@ class PositionwiseFeedForward(nn.Module):
         dropout: dropout probability of the hidden layer and of the output.
 
     Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: a width is below 1, or `dropout` is not in [0, 1].
+        TypeError, ValueError: an argument is invalid; the message names it.
 
     Example:
         >>> PositionwiseFeedForward(d_model=8, d_ff=32)(torch.zeros(2, 5, 8)).shape
@@ -323,17 +279,8 @@ class PositionwiseFeedForward(nn.Module):
         self.dropout_2 = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps x (..., d_model) to (..., d_model).
-
-        Returns:
-            x + dropout(W2 dropout(gelu(W1 LayerNorm(x)))), in the shape of x.
-
-        Raises:
-            TypeError: `x` is not a tensor, or does not have the dtype of the weights.
-            ValueError: the last dimension of `x` is not d_model.
-        """
-        width = self.layer_norm.normalized_shape[0]
-        _check_last_dimension("x", x, width)
+        """Maps x (..., d_model), in the dtype of the weights, to the shape of x; another input raises an error."""
+        check_shape("x", x, ("...", *self.layer_norm.normalized_shape))
         check_input_dtype("x", x, self.w_1)
         inner = self.dropout_1(F.gelu(self.w_1(self.layer_norm(x)), approximate="tanh"))
         return x + self.dropout_2(self.w_2(inner))
@@ -350,8 +297,7 @@ class PositionalEncoding(nn.Module):
         max_len: number of positions in the table `pe`, a buffer (1, max_len, dim) in the state dict.
 
     Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: `dim` or `max_len` is below 1, or `dropout` is not in [0, 1].
+        TypeError, ValueError: an argument is invalid; the message names it.
 
     Example:
         >>> PositionalEncoding(dropout=0.1, dim=8).eval()(torch.zeros(2, 5, 8)).shape
@@ -380,11 +326,7 @@ class PositionalEncoding(nn.Module):
         self.pe[0, :, 1::2] = angles.cos()[:, : dim // 2].to(self.pe)
 
     def positions(self, length: int) -> Tensor:
-        """Returns the first `length` position embeddings, (1, length, dim).
-
-        Raises:
-            ValueError: the table has fewer position embeddings.
-        """
+        """Returns the first `length` position embeddings, (1, length, dim); ValueError if the table has fewer."""
         if length > self.pe.shape[1]:
             raise ValueError(
                 f"length: expected at most max_len = {self.pe.shape[1]} positions, one per sentence, got {length}. "
@@ -400,12 +342,9 @@ class PositionalEncoding(nn.Module):
             step: the position of every vector in `emb`, at least 0; None: the vectors have the positions 0 to L - 1.
 
         Raises:
-            TypeError: `emb` is not a tensor, or `step` is not an integer.
-            ValueError: `emb` has another shape, or a position is negative or not below max_len.
+            TypeError, ValueError: an argument is invalid, or a position is negative or not below max_len.
         """
-        _check_last_dimension("emb", emb, self.dim)
-        if emb.dim() != 3:
-            raise ValueError(f"emb: expected shape (B, L, {self.dim}), got shape {tuple(emb.shape)}")
+        check_shape("emb", emb, ("B", "L", self.dim))
         if step is None:
             table = self.positions(emb.shape[1])
         else:
@@ -437,7 +376,6 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float, *, blind_queries: str = "zeros"):
         super().__init__()
-        _check_heads_divide(d_model, heads)
         self.self_attn = MultiHeadedAttention(heads, d_model, dropout=dropout, blind_queries=blind_queries)
         self.feed_forward = PositionwiseFeedForward(d_model, d_ff, dropout)
         self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
@@ -467,27 +405,20 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             matrix (B, heads, S, S) after dropout.
 
         Raises:
-            TypeError: `inputs` or `mask` is not a tensor, `inputs` does not have the dtype of the weights, or `iter` is
-                not an integer.
-            ValueError: `iter` is negative, `query` is another tensor than `inputs`, `inputs` or `mask` has the wrong
-                shape, or `attn_implementation` is unknown.
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape or value; the message names it.
         """
         check_integer("iter", iter, 0)
         if query is not None and query is not inputs:
             raise ValueError(
                 "query: expected None or the tensor `inputs`, got another tensor. This layer is self-attention."
             )
-        _check_sentences("inputs", inputs, mask, self.self_attn.model_dim)
+        check_shape("inputs", inputs, ("B", "S", self.self_attn.model_dim))
+        check_shape("mask", mask, tuple(inputs.shape[:2]))
         check_input_dtype("inputs", inputs, self.self_attn.linear_query)
         x = inputs if iter == 0 else self.layer_norm(inputs)
-        attended = self.self_attn(
-            x,
-            x,
-            x,
-            mask=mask.unsqueeze(1),
-            attn_implementation=attn_implementation,
-            output_attentions=output_attentions,
-        )
+        options = {"attn_implementation": attn_implementation, "output_attentions": output_attentions}
+        attended = self.self_attn(x, x, x, mask=mask.unsqueeze(1), **options)
         attended, weights = attended if output_attentions else (attended, None)
         out = self.feed_forward(inputs + self.dropout(attended))
         return (out, weights) if output_attentions else out
@@ -545,8 +476,6 @@ class TransformerInterEncoder(nn.Module):
         blind_queries: str = "zeros",
     ):
         super().__init__()
-        _check_heads_divide(d_model, heads)
-        check_integer("d_ff", d_ff, 1)
         check_integer("num_inter_layers", num_inter_layers, 0)
         check_choice("blind_queries", blind_queries, BLIND_QUERIES)
         self.d_model = d_model
@@ -590,17 +519,17 @@ class TransformerInterEncoder(nn.Module):
             The scores (B, S), 0 for padding; with return_dict a `TransformerInterEncoderOutput`.
 
         Raises:
-            TypeError: `top_vecs` or `mask` is not a tensor, or the sum of `top_vecs` and positions has another dtype
-                than the weights.
-            ValueError: an argument has the wrong shape or value, or S exceeds 5,000. Values of `mask` are
-                checked on the CPU and outside torch.compile only.
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape or value; the message names it. Values of `mask` are checked on
+                the CPU and outside torch.compile only.
         """
         if output_attentions and not return_dict:
             raise ValueError(
                 "output_attentions: expected False without return_dict=True, got True. Pass return_dict=True too."
             )
         check_choice("attn_implementation", attn_implementation, IMPLEMENTATIONS)
-        _check_sentences("top_vecs", top_vecs, mask, self.d_model)
+        check_shape("top_vecs", top_vecs, ("B", "S", self.d_model))
+        check_shape("mask", mask, tuple(top_vecs.shape[:2]))
         sentence = mask != 0
         if values_readable(mask) and bool((sentence & (mask != 1)).any()):
             raise ValueError("mask: expected 1 for sentences and 0 for padding, got values other than 0 and 1")
@@ -620,21 +549,3 @@ class TransformerInterEncoder(nn.Module):
         return TransformerInterEncoderOutput(
             scores=scores, logits=logits, attentions=tuple(maps) if output_attentions else None
         )
-
-
-def _check_heads_divide(d_model: int, heads: int) -> None:
-    check_integer("d_model", d_model, 1)
-    check_integer("heads", heads, 1)
-    if d_model % heads:
-        raise ValueError(f"d_model: expected a multiple of heads = {heads}, got {d_model}")
-
-
-def _check_sentences(name: str, vectors: object, mask: object, width: int) -> None:
-    """Raises TypeError or ValueError unless the vectors are (B, S, width) and the mask is (B, S)."""
-    for argument, t in ((name, vectors), ("mask", mask)):
-        if not isinstance(t, Tensor):
-            raise TypeError(f"{argument}: expected a torch.Tensor, got {type(t).__name__}")
-    if vectors.dim() != 3 or vectors.shape[-1] != width:
-        raise ValueError(f"{name}: expected shape (B, S, {width}), got shape {tuple(vectors.shape)}")
-    if mask.shape != vectors.shape[:2]:
-        raise ValueError(f"mask: expected shape (B, S) = {tuple(vectors.shape[:2])}, got shape {tuple(mask.shape)}")

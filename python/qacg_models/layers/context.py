@@ -65,12 +65,7 @@ def project(
     Args:
         attention: the self-attention with the projections.
         context_layer: W (hidden, 2 hidden) and b (hidden).
-        hidden_states: X, (B, L, hidden) or packed (T, hidden); of the texts if `text_rows` is given.
-        context_embedding: E, one per sequence, (N, hidden).
-        mask: the packing of the sequences; any other value for a padded batch.
-        text_rows: indices that select the rows of the N sequences from those of the texts; see
-            `EncoderBatch.for_contexts`.
-            None: every sequence is a text of its own, so that B = N.
+        hidden_states, context_embedding, mask, text_rows: those of `ContextBertLayer.forward`.
         fold: folded weights, which are used in calls that record no gradients; see `fold_context`.
         call_layers: whether to call the layers as modules, so that hooks see their outputs.
         first_only: only first tokens attend; requires a packed batch.
@@ -123,10 +118,6 @@ def mix_context(
     """Returns the context of each token, W [E ; X] + b + E, in the shape of X. E is multiplied once per sequence.
 
     A context layer that must be called (see `plain_parameters`) is called with [E ; X] of every token.
-
-    Example:
-        >>> mix_context(nn.Linear(16, 8), torch.zeros(2, 8), torch.zeros(2, 5, 8), None).shape
-        torch.Size([2, 5, 8])
     """
     if (parameters := plain_parameters(context_layer)) is None:
         embedding = per_token(context_embedding, hidden_states, mask).expand_as(hidden_states)
@@ -196,12 +187,7 @@ class ContextFold(nn.Module):
             self.register_buffer(name, value.to(mixing.dtype), persistent=False)
 
     def forward(self, hidden_states: Tensor, context_embedding: Tensor) -> tuple[tuple[Tensor, ...], ...]:
-        """Returns query, key, value and the token parts, (B, L, H, D) or (T, H, D) each; and the sequence parts.
-
-        Args:
-            hidden_states: of the texts, (B, L, hidden) or packed (T, hidden).
-            context_embedding: of the sequences, (N, hidden).
-        """
+        """Returns query, key, value and the token parts, (B, L, H, D) or (T, H, D) each; and the sequence parts."""
         tokens = F.linear(hidden_states, self.weight, self.bias)
         sequences = F.linear(context_embedding, self.context_weight, self.context_bias)
         sizes = (tokens, len(_OWN_ROLES) + len(CONTEXT_ROLES)), (sequences, len(CONTEXT_ROLES))
@@ -216,6 +202,11 @@ def _foldable(name: str, layer: nn.Module) -> tuple[Tensor, Tensor]:
         found = "one with hooks, its own forward or special weights" if kind is nn.Linear else found
         raise TypeError(f"{name}: expected a plain nn.Linear to fold, got {found}. Remove hooks, and merge adapters.")
     return parameters
+
+
+def _context_encoders(model: nn.Module) -> list[Any]:
+    # Not by isinstance: encoder.py, which defines the class, imports this module.
+    return [module for module in model.modules() if isinstance(getattr(module, "context_layer", None), nn.ModuleList)]
 
 
 def has_context_layers(model: nn.Module) -> bool:
@@ -255,18 +246,12 @@ def fold_context(model: nn.Module) -> int:
     if not encoders:
         name = type(model).__name__
         raise ValueError(f"model: expected a QACG-BERT or CG-BERT, got a {name} without context layers.")
-    pairs = [
-        (layer, context_layer)
+    folds = [
+        (layer, ContextFold(layer.attention.self, context_layer))
         for encoder in encoders
         for layer, context_layer in zip(encoder.layer, encoder.context_layer)
         if not isinstance(context_layer, nn.Identity)  # layers without a context
     ]
-    folds = [(layer, ContextFold(layer.attention.self, context_layer)) for layer, context_layer in pairs]
     for layer, fold in folds:
         layer.fold = fold.eval()
     return len(folds)
-
-
-def _context_encoders(model: nn.Module) -> list[Any]:
-    # Not by isinstance: encoder.py, which defines the class, imports this module.
-    return [module for module in model.modules() if isinstance(getattr(module, "context_layer", None), nn.ModuleList)]

@@ -37,8 +37,7 @@ class Dropout(nn.Dropout):
 class BertEmbeddings(nn.Module):
     """dropout(LayerNorm(x)), where x is the sum of word, position and token-type embeddings.
 
-    All rows of the tables are trained, as in the published code. Transformers' BERT does not train the row of the
-    padding token.
+    All rows are trained, as in the published code. Transformers' BERT does not train the row of the padding token.
     """
 
     def __init__(self, config):
@@ -56,17 +55,7 @@ class BertEmbeddings(nn.Module):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """Embeds the tokens of a padded or packed batch.
-
-        Args:
-            input_ids: (B, L) or (T); None with inputs_embeds.
-            token_type_ids: (B, L) or (T); None: all 0.
-            position_ids: (B, L), (1, L) or (T); None: 0 to L - 1. A packed batch requires position_ids.
-            inputs_embeds: (B, L, hidden_size) or (T, hidden_size), word embeddings in place of input_ids.
-
-        Returns:
-            (B, L, hidden_size) or (T, hidden_size).
-        """
+        """Embeds the tokens of an `EncoderBatch`; returns (B, L, hidden_size) or packed (T, hidden_size)."""
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         if position_ids is None:
             position_ids = torch.arange(words.shape[-2], device=words.device)
@@ -94,10 +83,7 @@ class ClsPooler(nn.Module):
 
 
 class AttentionPooler(nn.Module):
-    """tanh(dense(weighted average of the tokens)).
-
-    The weights are the softmax of a learned score per token.
-    """
+    """tanh(dense(weighted average of the tokens)), where the weights are the softmax of a learned score per token."""
 
     def __init__(self, config):
         super().__init__()
@@ -112,13 +98,8 @@ class AttentionPooler(nn.Module):
     def forward(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
         """Pools (B, L, hidden_size), or (T, hidden_size) with a packing, to (B, hidden_size).
 
-        Args:
-            hidden_states: the last hidden states.
-            layout: the packing; or (B, L) booleans, True for tokens; or None for no padding.
-
-        Returns:
-            (B, hidden_size). The average is 0 for a packed sequence without tokens, and the mean of all positions for
-            a padded sequence without tokens.
+        `layout` is the packing; or (B, L) booleans, True for tokens; or None for no padding. The average is 0 for a
+        packed sequence without tokens, and the mean of all positions for a padded sequence without tokens.
         """
         weights = self.weights(hidden_states, layout)
         if isinstance(layout, Packing):
@@ -128,12 +109,7 @@ class AttentionPooler(nn.Module):
         return torch.tanh(self.dense(average))
 
     def weights(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
-        """Returns the weight of each token in the average, (B, L) or packed (T).
-
-        Args:
-            hidden_states: (B, L, hidden_size), or packed (T, hidden_size).
-            layout: the packing; or (B, L) booleans, True for tokens; or None for no padding.
-        """
+        """Returns the weight of each token in the average, (B, L) or packed (T), for the arguments of `forward`."""
         scores = self.attention_gate(hidden_states).squeeze(-1)
         # The lowest finite number, since -inf would give NaN for a sequence that consists of padding only.
         lowest = torch.finfo(scores.dtype).min

@@ -5,13 +5,12 @@ every model. A context, one embedding Ec per sequence, enters the other layers:
 
 - In CG-BERT and QACG-BERT, each of these layers i has a context layer, which mixes Ec with the hidden states X:
   c = W_i [Ec ; X] + b_i + Ec. The self-attention of layer i reads c and X (`ContextBertLayer.forward`, `context.py`).
-- In Aspect-BERT these layers are those of BERT too, and the input of the first of them is X + Ec
-  (`AspectBertEncoder.forward`).
+- In Aspect-BERT these layers are those of BERT too, and the input of the first of them is X + Ec.
 
 N sequences may be B texts with different contexts. The layers below `context_from_layer` then run once per text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
@@ -24,10 +23,7 @@ from qacg_models.layers.embeddings import Dropout
 
 
 class BertResidualOutput(nn.Module):
-    """LayerNorm(residual + dropout(dense(x))).
-
-    Both the attention block and the feed-forward block end with it.
-    """
+    """LayerNorm(residual + dropout(dense(x))), the end of both the attention block and the feed-forward block."""
 
     def __init__(self, config, input_size: int):
         super().__init__()
@@ -59,14 +55,10 @@ class AttentionBlock(nn.Module):
         first_only: bool,
         **options,
     ) -> tuple[Tensor | None, ...]:
-        """Runs self-attention, then the dense layer, the residual connection and LayerNorm.
+        """Returns hidden states in the shape of residual, then the other outputs of the self-attention.
 
         `inputs` are those of the self-attention: hidden states, or heads. With first_only, which requires a packed
-        batch, everything after the attention is computed for the first token of each sequence only.
-
-        Returns:
-            A tuple: hidden states in the shape of residual, or (B, hidden) with first_only; then the other outputs of
-            the self-attention.
+        batch, everything after the attention is computed for the first token of each sequence only, (B, hidden).
         """
         attended, *others = self.self(inputs, mask, first_only=first_only, **options)
         if first_only:
@@ -90,9 +82,9 @@ class BertIntermediate(nn.Module):
 class BertLayer(GradientCheckpointingLayer):
     """A layer of BERT: attention block and feed-forward block."""
 
-    def __init__(self, config):
+    def __init__(self, config, self_attention: Callable[..., nn.Module] = BertSelfAttention):
         super().__init__()
-        self.attention = AttentionBlock(config, BertSelfAttention(config))
+        self.attention = AttentionBlock(config, self_attention(config))
         self.intermediate = BertIntermediate(config)
         self.output = BertResidualOutput(config, config.intermediate_size)
 
@@ -122,63 +114,16 @@ class BertLayer(GradientCheckpointingLayer):
         return self.output(self.intermediate(attended), attended), attention
 
 
-class BertEncoder(nn.Module):
-    """The layers of BERT, one after another."""
-
-    def __init__(self, config):
-        super().__init__()
-        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        mask: Packing | Tensor | None,
-        output_attentions: bool,
-        head_mask: Tensor | None = None,
-        first_only: bool = False,
-    ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Runs all layers.
-
-        Args:
-            hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: the packing; or (B, 1, 1, L) booleans, True for tokens; or None for no padding.
-            output_attentions: also return the attention matrices.
-            head_mask: (layers, H), a factor for the attention matrix of each head; None: all heads are kept.
-            first_only: after its attention, the last layer computes only the first token of each sequence; requires a
-                packed batch.
-
-        Returns:
-            Two lists. The first has the input and the hidden states after each layer; with first_only the states after
-            the last layer are (B, hidden). The second has, for each layer, the attention matrix after dropout and
-            head_mask, (B, H, L, L) with L = max_seqlen if packed, or None without output_attentions.
-        """
-        every_hidden, every_map = [hidden_states], []
-        for i, layer in enumerate(self.layer):
-            # Positional arguments, since reentrant gradient checkpointing computes no gradients for keyword arguments.
-            heads = () if head_mask is None else (head_mask[i],)
-            only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
-            hidden, attention = layer(every_hidden[-1], mask, output_attentions, *heads, **only)
-            every_hidden.append(hidden)
-            every_map.append(attention)
-        return every_hidden, every_map
-
-
-class ContextBertLayer(GradientCheckpointingLayer):
+class ContextBertLayer(BertLayer):
     """A layer that mixes the context with the hidden states before its self-attention."""
 
     def __init__(self, config, self_attention: Callable[..., nn.Module]):
-        super().__init__()
-        self.attention = AttentionBlock(config, self_attention(config))
-        self.intermediate = BertIntermediate(config)
-        self.output = BertResidualOutput(config, config.intermediate_size)
+        super().__init__(config, self_attention)
         self.fold: ContextFold | None = None  # see fold_context
         self.register_load_state_dict_pre_hook(_drop_fold)
 
     def train(self, mode: bool = True) -> "ContextBertLayer":
-        """Sets training or evaluation mode; training mode drops folded weights.
-
-        An update of the weights would make the folded weights stale.
-        """
+        """Sets training or evaluation mode; training mode drops folded weights, which an update makes stale."""
         if mode:
             self.fold = None
         return super().train(mode)
@@ -189,10 +134,10 @@ class ContextBertLayer(GradientCheckpointingLayer):
         context_embedding: Tensor,
         context_layer: nn.Linear,
         mask: Packing | Tensor | None,
+        text_rows: Tensor | None,
         output_gates: bool,
         output_attentions: bool,
         first_only: bool = False,
-        text_rows: Tensor | None = None,
     ) -> tuple[Tensor | None, ...]:
         """Runs the layer.
 
@@ -203,10 +148,11 @@ class ContextBertLayer(GradientCheckpointingLayer):
                 checkpoints, it is a submodule of the encoder. It is called in this layer, so that gradient
                 checkpointing does not store the mixed context.
             mask: the packing of the sequences; or (N, 1, 1, L) booleans, True for tokens; or None for no padding.
+            text_rows: the rows of the N sequences among those of the texts (`EncoderBatch.for_contexts`); None: every
+                sequence is a text of its own, so that B = N.
             output_gates: also return the values of the gates.
             output_attentions: also return attention matrices.
             first_only: return only the first token of each sequence; requires a packed batch.
-            text_rows: the rows of the sequences among those of the texts; None: every sequence is a text of its own.
 
         Returns:
             A flat tuple: the hidden states of the sequences, then the maps and gates of the self-attention. Hidden
@@ -235,125 +181,125 @@ def _drop_fold(layer: ContextBertLayer, *_) -> None:
     layer.fold = None
 
 
-class PlainLayers(nn.Module):
-    """Base of the encoders with a context: runs the layers below the first layer that reads the context.
-
-    Attributes:
-        first: index of the first layer that reads the context.
-        layer: all layers of the encoder.
-    """
-
-    first: int
-    layer: nn.ModuleList
-
-    def plain_layers(
-        self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
-    ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Runs the layers below the first layer with a context, with the arguments of `BertEncoder.forward`.
-
-        Returns:
-            Two lists. The first has the input and the hidden states after each of these layers. The second has, for
-            each of these layers, the attention matrix after dropout, (B, H, L, L) with L = max_seqlen if packed, or
-            None without output_attentions.
-        """
-        every_hidden, every_map = [hidden_states], []
-        for layer in self.layer[: self.first]:
-            hidden, attention = layer(every_hidden[-1], mask, output_attentions)
-            every_hidden.append(hidden)
-            every_map.append(attention)
-        return every_hidden, every_map
-
-
-class ContextBertEncoder(PlainLayers):
-    """Layers of BERT below `config.context_from_layer`, then layers that read a context.
+class BertEncoder(nn.Module):
+    """The layers of BERT, one after another.
 
     Args:
-        config: sizes, context projection and gates; see `GatedContextConfig`.
-        self_attention: class of the self-attention, a subclass of `ContextAttention` that is built from the
-            configuration. Its `forward` takes heads, the mask, and the flags `output_attentions` and `output_gates`.
+        config: sizes and dropout probabilities.
+        first: index of the first layer that reads a context; None: no layer does.
+        self_attention: class of the self-attention of layers that read a context; None: they are layers of BERT too.
     """
 
-    def __init__(self, config, self_attention: Callable[..., nn.Module]):
+    def __init__(self, config, first: int | None = None, self_attention: Callable[..., nn.Module] | None = None):
         super().__init__()
-        self.first = config.context_from_layer
-        layers = range(config.num_hidden_layers)
+        self.first = config.num_hidden_layers if first is None else first
         self.layer = nn.ModuleList(
-            BertLayer(config) if i < self.first else ContextBertLayer(config, self_attention) for i in layers
-        )
-        # Layers without a context get an Identity, so that the indices in parameter names are those of the layers.
-        self.context_layer = nn.ModuleList(
-            nn.Identity() if i < self.first else nn.Linear(2 * config.hidden_size, config.hidden_size) for i in layers
+            BertLayer(config) if i < self.first or self_attention is None else ContextBertLayer(config, self_attention)
+            for i in range(config.num_hidden_layers)
         )
 
-    def forward(
+    def forward(self, *inputs) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Runs all layers; arguments and results are those of `plain_layers`."""
+        return self.plain_layers(*inputs)
+
+    def plain_layers(
         self,
         hidden_states: Tensor,
-        context_embedding: Tensor,
         mask: Packing | Tensor | None,
         output_attentions: bool,
-        output_gates: bool,
+        head_mask: Tensor | None = None,
         first_only: bool = False,
-        text_rows: Tensor | None = None,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs the layers with a context. The arguments are those of `ContextBertLayer.forward`.
+        """Runs the layers below `first`.
+
+        The arguments are those of `BertLayer.forward`, except for head_mask, (layers, H). first_only concerns the last
+        layer of the encoder.
 
         Returns:
-            Two lists with an element for each of these layers. The first has the hidden states after the layer,
-            (N, L, hidden) or packed (T, hidden); with first_only the last are (N, hidden). The second has a list of the
-            maps and gates that the self-attention of the layer returns. Maps and gates are None unless requested.
+            Two lists. The first has the input and the hidden states after each layer; with first_only the states after
+            the last layer are (B, hidden). The second has, for each layer, a list with its attention matrix or None.
         """
+        # Positional arguments, since reentrant gradient checkpointing computes no gradients for keyword arguments.
+        head_masks = [()] * self.first if head_mask is None else [(one,) for one in head_mask]
+        arguments = [(mask, output_attentions, *one) for one in head_masks]
+        states, maps = self.run(self.layer[: self.first], hidden_states, arguments, first_only)
+        return [hidden_states, *states], maps
+
+    def run(
+        self, layers: Iterable[nn.Module], hidden_states: Tensor, arguments: Iterable[tuple], first_only: bool
+    ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Calls each layer with the hidden states and its own arguments; returns its states and its other results."""
         every_hidden, every_other = [], []
-        for layer, context_layer in zip(self.layer[self.first :], self.context_layer[self.first :]):
+        for layer, given in zip(layers, arguments):
             options = {"first_only": True} if first_only and layer is self.layer[-1] else {}
-            if text_rows is not None and not every_hidden:
-                options["text_rows"] = text_rows  # the states of further layers differ by context
-            hidden_states, *others = layer(
-                hidden_states, context_embedding, context_layer, mask, output_gates, output_attentions, **options
-            )
+            hidden_states, *others = layer(hidden_states, *given, **options)
             every_hidden.append(hidden_states)
             every_other.append(others)
         return every_hidden, every_other
 
 
-class AspectBertEncoder(PlainLayers):
-    """Layers of BERT; the context embedding is added to the input of layer `config.context_from_layer`.
+class ContextBertEncoder(BertEncoder):
+    """Layers of BERT below `config.context_from_layer`, then layers that read a context.
 
-    Args:
-        config: sizes, dropout probabilities, and `context_from_layer`.
+    `self_attention` is a subclass of `ContextAttention` that is built from the configuration. Its `forward` takes
+    heads, the mask, and the flags `output_attentions` and `output_gates`.
     """
 
-    def __init__(self, config):
-        super().__init__()
-        self.first = config.context_from_layer
-        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
+    def __init__(self, config, self_attention: Callable[..., nn.Module]):
+        super().__init__(config, config.context_from_layer, self_attention)
+        # Layers without a context get an Identity, so that the indices in parameter names are those of the layers.
+        self.context_layer = nn.ModuleList(
+            nn.Identity() if i < self.first else nn.Linear(2 * config.hidden_size, config.hidden_size)
+            for i in range(config.num_hidden_layers)
+        )
 
     def forward(
         self,
         hidden_states: Tensor,
         context_embedding: Tensor,
         mask: Packing | Tensor | None,
-        output_attentions: bool,
+        text_rows: Tensor | None,
         output_gates: bool,
-        first_only: bool = False,
-        text_rows: Tensor | None = None,
+        output_attentions: bool,
+        first_only: bool,
+    ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Runs the layers with a context. The arguments are those of `ContextBertLayer.forward`.
+
+        Returns two lists with an element for each of these layers: its hidden states, and a list of the maps and gates
+        of its self-attention, which are None unless requested.
+        """
+        rows = [text_rows] + [None] * len(self.layer)  # the states of further layers differ by context
+        arguments = [
+            (context_embedding, context_layer, mask, one, output_gates, output_attentions)
+            for context_layer, one in zip(self.context_layer[self.first :], rows)
+        ]
+        return self.run(self.layer[self.first :], hidden_states, arguments, first_only)
+
+
+class AspectBertEncoder(BertEncoder):
+    """Layers of BERT; the context embedding is added to the input of layer `config.context_from_layer`."""
+
+    def __init__(self, config):
+        super().__init__(config, config.context_from_layer)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        context_embedding: Tensor,
+        mask: Packing | Tensor | None,
+        text_rows: Tensor | None,
+        output_gates: bool,
+        output_attentions: bool,
+        first_only: bool,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Adds the context embedding, and runs the layers from `config.context_from_layer` on.
 
-        The arguments and results are those of `ContextBertEncoder.forward`. The list of each layer has only the
-        attention matrix after dropout.
-
-        Raises:
-            ValueError: output_gates is True.
+        The arguments and results are those of `ContextBertEncoder.forward`; output_gates=True raises ValueError.
         """
         if output_gates:
             raise ValueError("output_gates: expected False, got True. Aspect-BERT has no gates.")
         if text_rows is not None:
             hidden_states = hidden_states.index_select(0, text_rows)
         hidden_states = hidden_states + per_token(context_embedding, hidden_states, mask)
-        every_hidden, every_map = [], []
-        for layer in self.layer[self.first :]:
-            options = {"first_only": True} if first_only and layer is self.layer[-1] else {}
-            hidden_states, attention = layer(hidden_states, mask, output_attentions, **options)
-            every_hidden.append(hidden_states)
-            every_map.append([attention])
-        return every_hidden, every_map
+        upper = self.layer[self.first :]
+        return self.run(upper, hidden_states, [(mask, output_attentions)] * len(upper), first_only)

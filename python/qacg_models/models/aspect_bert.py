@@ -8,8 +8,7 @@ per text for all its contexts. docs/explanation/many-aspects.md compares the mod
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-from transformers.utils import ModelOutput
+from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
 
 from qacg_models.layers.attention import IMPLEMENTATIONS
 from qacg_models.layers.encoder import AspectBertEncoder
@@ -41,7 +40,7 @@ class AspectBertConfig(ContextFromLayerConfig):
 
 
 @dataclass
-class AspectBertModelOutput(ModelOutput):
+class AspectBertModelOutput(BaseModelOutputWithPooling):
     """Output of `AspectBertModel`.
 
     `attentions` has one entry per layer, and `hidden_states` has one more. Both are None unless requested.
@@ -61,34 +60,21 @@ class AspectBertModelOutput(ModelOutput):
         odict_keys(['pooler_output'])
     """
 
-    last_hidden_state: Tensor | None = None
-    pooler_output: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
-
 
 @dataclass
-class AspectBertSequenceClassifierOutput(ModelOutput):
+class AspectBertSequenceClassifierOutput(SequenceClassifierOutput):
     """Output of `AspectBertForSequenceClassification`.
-
-    Fields and shapes are those of `AspectBertModelOutput`, also for packed batches.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.
         logits: (B, num_labels).
-        hidden_states: the embeddings, then the output of every layer, (B, L, hidden_size) each; None unless requested.
-        attentions: the attention matrix after dropout, (B, H, L, L) each; None unless requested.
+        hidden_states, attentions: those of `AspectBertModelOutput`; None unless requested.
 
     Example:
         >>> import torch
         >>> AspectBertSequenceClassifierOutput(logits=torch.zeros(2, 3)).logits.shape
         torch.Size([2, 3])
     """
-
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
 
 
 class AspectBertModel(ContextBertModel):
@@ -99,9 +85,6 @@ class AspectBertModel(ContextBertModel):
 
     Args:
         config: sizes, contexts, and the layer that reads the context.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch
@@ -136,9 +119,6 @@ class AspectBertForSequenceClassification(ContextBertForSequenceClassification):
 
     Args:
         config: sizes, contexts, and the layer that reads the context; `num_labels` or `id2label` gives the classes.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch

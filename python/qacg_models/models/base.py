@@ -1,5 +1,7 @@
-"""Base classes of the models: the encoders, their classifiers, and the model card that is saved with a model."""
+"""What all models share: configurations, losses, model cards, and the base classes of encoders and classifiers."""
 
+import difflib
+import inspect
 import json
 import textwrap
 from pathlib import Path
@@ -7,20 +9,361 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, initialization as init
+from torch.nn import functional as F
+from transformers import PreTrainedConfig, PreTrainedModel, initialization as init
+from transformers.activations import ACT2FN
 from transformers.utils import ModelOutput
 
 from qacg_kernels.attention_layers import GATE_STD, GateLayer
+from qacg_kernels.call.validation import check_choice, check_flag
+from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.loading import EncoderCheckpointLoading
+from qacg_models.layers.batch import EncoderBatch, check_ids, read_batch
 from qacg_models.layers.embeddings import Dropout
-from qacg_models.layers.losses import classification_loss
+from qacg_models.utils.fields import check_integer, check_number, check_probability, check_size
 from qacg_models.utils.files import follow_umask
+
+POOLERS = ("cls", "attention")
+LAYER_NORM_INITIALIZERS = ("identity", "normal")
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+
+_SIZES = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+_DEFAULTS = _SIZES | {
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "classifier_dropout": None,
+    "initializer_range": 0.02,
+    "layer_norm_initializer": "identity",
+    "layer_norm_eps": 1e-12,
+    "pooler": None,
+    "unpad": False,
+}
+# Fields of transformers configurations that are accepted in addition to those of the class, declared or not.
+_COMMON = {
+    *inspect.signature(PreTrainedConfig.__init__).parameters,
+    *vars(PreTrainedConfig()),
+    *("model_type", "num_labels", "output_attentions", "attn_implementation", "experts_implementation", "torch_dtype"),
+    *("name_or_path", "auto_map", "custom_pipelines", "quantization_config", "tokenizer_class"),
+    *("tie_word_embeddings", "use_cache", "finetuning_task", "task_specific_params", "prefix", "output_past"),
+    *("bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id"),
+} - {"self", "kwargs"}
+# Fields of published BERT configurations that would change the computation, with their only supported value.
+_FIXED = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "is_encoder_decoder": False,
+    "chunk_size_feed_forward": 0,
+    "gradient_checkpointing": False,  # replaced by model.gradient_checkpointing_enable()
+    "directionality": "bidi",
+    "pooler_type": "first_token_transform",
+}
+# Sizes of a pooler that BERT does not have. Published configurations have them beside pooler_type; they are dropped.
+_OTHER_POOLER_FIELDS = ("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
+
+
+class CheckedConfig(PreTrainedConfig):
+    """Base of all configurations of this package, which compare by all fields and raise TypeError for unknown ones."""
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        # Transformers makes every configuration a dataclass, whose generated __eq__ compares the fields of
+        # PreTrainedConfig only: two encoders of different sizes would be equal.
+        cls.__eq__ = CheckedConfig.__eq__
+
+    def __init__(self, **kwargs: Any):
+        _check_known(kwargs, self)
+        _complete_labels(kwargs)
+        check_dtypes(kwargs)
+        super().__init__(**kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and _contents(self) == _contents(other)
+
+    __hash__ = None  # type: ignore[assignment]  # fields may change
+
+    def check(self) -> None:
+        """Raises ValueError unless id2label, label2id and problem_type are valid and agree."""
+        if self.problem_type is not None:
+            check_choice("problem_type", self.problem_type, PROBLEM_TYPES)
+        ids = sorted(self.id2label)
+        if ids != list(range(len(ids))) or not ids:
+            raise ValueError(f"id2label: expected the ids 0, 1, ... without a gap, got {ids}")
+        for name, i in (self.label2id or {}).items():
+            if self.id2label.get(i) != name:
+                raise ValueError(f"label2id: expected {self.id2label.get(i)!r} for {i} as in id2label, got {name!r}")
+
+
+class EncoderConfig(CheckedConfig):
+    """Base configuration of the encoders: the fields of BERT, with their published names.
+
+    The class reads configuration files of this package, of transformers' BERT and of the TensorFlow release. Unlike
+    configurations of transformers, the class raises TypeError for unknown fields.
+
+    Args:
+        vocab_size: number of word embeddings, 30,522 by default.
+        hidden_size: width of the hidden states, a multiple of num_attention_heads; 768 by default.
+        num_hidden_layers: number of layers, 12 by default.
+        num_attention_heads: number of attention heads, 12 by default.
+        intermediate_size: width of the hidden layer of the feed-forward blocks, 3,072 by default.
+        hidden_act: name of an activation of transformers; "gelu", the default, is the exact GELU, with erf.
+        hidden_dropout_prob: dropout probability of hidden states and in the attention pooler, 0.1 by default.
+        attention_probs_dropout_prob: dropout probability of attention matrices, 0.1 by default.
+        classifier_dropout: dropout probability before the classifier; None, the default: hidden_dropout_prob.
+        max_position_embeddings: number of position embeddings, the largest length in tokens; 512 by default.
+        type_vocab_size: number of token types, 2 by default.
+        initializer_range: standard deviation of initial weights, 0.02 by default.
+        layer_norm_initializer: "identity", the default, initialises every LayerNorm with weights 1 and biases 0, as for
+            BERT; "normal" draws both from N(0, initializer_range²), as the published code does without a checkpoint.
+        layer_norm_eps: added to the variance in LayerNorm, 1e-12 by default.
+        pad_token_id: id of the padding token, 0 by default, or None. Its embedding is trained like other embeddings.
+        pooler: "cls", the default, reads the first token, "attention" a learned average over tokens. The published
+            field `full_pooler`, true or false, is read as "attention" or "cls".
+        unpad: whether the encoder removes the padding of padded batches; False by default. Outputs for tokens and the
+            pooled output stay the same; outputs for padding are 0. Hooks receive (T, ...) for T tokens instead of
+            (B, L, ...). No effect on a GPU (finding the padding would synchronise with the CPU), under torch.compile,
+            for models without pooler, or with output_attentions.
+        **kwargs: fields of every transformers configuration.
+
+    Raises:
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
+    """
+
+    # Other model types whose configuration files have the same fields.
+    reads: ClassVar[tuple[str, ...]] = ("bert",)
+
+    def __init__(self, *, pad_token_id: int | None = 0, **kwargs: Any):
+        for field, default in _DEFAULTS.items():
+            setattr(self, field, kwargs.pop(field, default))
+        self.pooler = _pooler(self.pooler, kwargs.pop("full_pooler", None))
+        self._remove_fixed_fields(kwargs)
+        super().__init__(**kwargs)
+        self.pad_token_id = pad_token_id  # after super().__init__, which would raise an error with another message
+        if self.label2id is None:  # type: ignore[has-type]  # declared in transformers
+            self.label2id = {name: i for i, name in self.id2label.items()}
+        self.check()
+
+    @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
+        """Reads a configuration file as transformers does; a model type in `reads` becomes that of this class."""
+        found, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        if found.get("model_type") in cls.reads:
+            found = found | {"model_type": cls.model_type}
+        return found, kwargs
+
+    @classmethod
+    def from_dict(cls, config_dict, **kwargs):
+        """Builds a configuration as transformers does; drops stored label names if their number is not `num_labels`."""
+        stored = config_dict.get("id2label")
+        num_labels = kwargs.get("num_labels")
+        if stored is not None and num_labels is not None and len(stored) != num_labels:
+            dropped = ("id2label", "label2id", "num_labels")
+            config_dict = {name: value for name, value in config_dict.items() if name not in dropped}
+        return super().from_dict(config_dict, **kwargs)
+
+    def _remove_fixed_fields(self, given: dict[str, Any]) -> None:
+        """Removes the model type, _FIXED and _OTHER_POOLER_FIELDS; raises ValueError for another value of a field."""
+        kind = given.pop("model_type", self.model_type)
+        if kind not in (self.model_type, *self.reads):
+            known = ", ".join(map(repr, (self.model_type, *self.reads)))
+            raise ValueError(f"model_type: expected one of {known} for {type(self).__name__}, got {kind!r}")
+        for field, only in _FIXED.items():
+            value = given.pop(field, only)
+            if value != only:
+                raise ValueError(f"{field}: expected {only!r}, got {value!r}. No other value is supported.")
+        for field in _OTHER_POOLER_FIELDS:
+            given.pop(field, None)
+
+    def check(self) -> None:
+        """Raises TypeError or ValueError for the first invalid field."""
+        for field in _SIZES:
+            check_size(field, getattr(self, field))
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size: expected a multiple of num_attention_heads = {self.num_attention_heads}, "
+                f"got {self.hidden_size}"
+            )
+        for field in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            check_probability(field, getattr(self, field))
+        if self.classifier_dropout is not None:
+            check_probability("classifier_dropout", self.classifier_dropout)
+        for field in ("initializer_range", "layer_norm_eps"):
+            check_number(field, getattr(self, field), at_least=0.0)
+        if self.pad_token_id is not None:
+            check_integer("pad_token_id", self.pad_token_id, 0, below=self.vocab_size)
+        check_choice("layer_norm_initializer", self.layer_norm_initializer, LAYER_NORM_INITIALIZERS)
+        check_choice("pooler", self.pooler, POOLERS)
+        check_flag("unpad", self.unpad)
+        check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
+        super().check()
+
+
+def _pooler(pooler: str | None, full_pooler: object) -> str:
+    if full_pooler is None:
+        return "cls" if pooler is None else pooler
+    if not isinstance(full_pooler, bool):
+        raise TypeError(f"full_pooler: expected True or False, got {full_pooler!r}")
+    meant = "attention" if full_pooler else "cls"
+    if pooler not in (None, meant):
+        raise ValueError(
+            f"full_pooler, pooler: expected the same choice, got full_pooler={full_pooler}, which means {meant!r}, and "
+            f"pooler={pooler!r}. Omit one of them."
+        )
+    return meant
+
+
+def _contents(config: PreTrainedConfig) -> dict[str, Any]:
+    """Returns the public fields by name. Private fields, such as the path of the loaded file, are left out."""
+    found = {name: value for name, value in config.to_dict().items() if not name.startswith("_")}
+    encoder = getattr(config, "encoder", None)
+    return found | {"encoder": _contents(encoder)} if isinstance(encoder, PreTrainedConfig) else found
+
+
+def _check_known(given: dict[str, Any], config: PreTrainedConfig) -> None:
+    """Raises TypeError for a field that a configuration does not have, with the most similar field in the message."""
+    for field in given:
+        if field not in _COMMON and not field.startswith("_"):
+            own = {name for name in vars(config) if not name.startswith("_")}
+            close = difflib.get_close_matches(field, own | {"num_labels", "id2label", "label2id", "problem_type"}, n=1)
+            hint = f". Did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"{field}: expected a field of {type(config).__name__}, got an unknown name{hint}")
+
+
+def check_dtypes(fields: dict[str, Any], path: str = "") -> None:
+    """Raises ValueError unless `dtype` and `torch_dtype` are missing, None, or a floating-point dtype or its name."""
+    for field in ("dtype", "torch_dtype"):
+        value = fields.get(field)
+        named = getattr(torch, value, None) if isinstance(value, str) else value
+        if value is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
+            expected = "expected a floating-point dtype of torch, such as 'float32'"
+            raise ValueError(f"{path}{field}: {expected}, got {value!r}")
+
+
+def _complete_labels(given: dict[str, Any]) -> None:
+    """Checks the fields id2label, label2id and num_labels before transformers reads them.
+
+    If id2label is missing, it is added from label2id, because transformers ignores label2id without id2label.
+    """
+    names, count = given.get("id2label"), given.get("num_labels")
+    if count is not None:
+        check_size("num_labels", count)
+    if names is not None and not isinstance(names, dict):
+        raise TypeError(f"id2label: expected a dict from id to name, got {type(names).__name__}")
+    if not isinstance(ids := given.get("label2id"), dict | None):
+        raise TypeError(f"label2id: expected a dict from name to id, got {type(ids).__name__}")
+    if names is None and ids:
+        names = given["id2label"] = {i: name for name, i in ids.items()}
+    for key in names or ():
+        if not str(key).isdecimal():
+            raise ValueError(f"id2label: expected integers from 0 as ids, got {key!r}")
+    if names is not None and count is not None and len(names) != count:
+        raise ValueError(f"num_labels: expected {len(names)} as in id2label, got {count}")
+
+
+IGNORED = -100  # label of a row that a loss leaves out
+
+
+def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> Tensor:
+    """Returns the mean loss of a sequence classifier.
+
+    Args:
+        logits: (B, C).
+        labels: for "single_label_classification" (B) int64 or int32 from 0 to C - 1, or -100 for rows that the loss
+            leaves out; for "regression" (B, C), or (B) if C is 1; for "multi_label_classification" (B, C), numbers from
+            0 to 1. Ranges are checked on the CPU and outside torch.compile only.
+        problem_type: one of the three names above. None is resolved as in transformers: "regression" if C is 1,
+            otherwise "single_label_classification" for integer labels and "multi_label_classification" for
+            floating-point labels.
+
+    Returns:
+        (): mean cross-entropy (0 if every row is left out), mean squared error, or mean binary cross-entropy, for the
+            three problem types in this order.
+    """
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
+    batch, classes = logits.shape
+    if problem_type is None:
+        whole = not labels.is_floating_point()
+        several = "single_label_classification" if whole else "multi_label_classification"
+        problem_type = "regression" if classes == 1 else several
+    if problem_type == "single_label_classification":
+        check_ids("labels", labels, (batch,), classes, "num_labels", other=(IGNORED, "rows to leave out"))
+        return mean_cross_entropy(logits, labels.long())
+    shape = (batch,) if problem_type == "regression" and classes == 1 and labels.dim() == 1 else (batch, classes)
+    if tuple(labels.shape) != shape:
+        raise ValueError(f"labels: expected shape {shape} for {problem_type}, got shape {tuple(labels.shape)}")
+    labels = labels.to(logits.dtype).view_as(logits)
+    if problem_type == "regression":
+        return F.mse_loss(logits, labels)
+    if values_readable(labels) and labels.numel() and not bool(((labels >= 0) & (labels <= 1)).all()):
+        raise ValueError(
+            f"labels: expected 0 to 1 for {problem_type}, got {float(labels.min()):g} to {float(labels.max()):g}"
+        )
+    return F.binary_cross_entropy_with_logits(logits, labels)
+
+
+def span_loss(
+    start_logits: Tensor,
+    end_logits: Tensor,
+    start_positions: Tensor | None,
+    end_positions: Tensor | None,
+    outside: str,
+) -> Tensor | None:
+    """Returns the mean of the cross-entropies of the first and the last token of an answer; None without positions.
+
+    Each cross-entropy is averaged over the batch. The average leaves out positions of L or more. Such a position means
+    that the answer is not in this sequence, but in another window of a long document.
+
+    Args:
+        start_logits, end_logits: (B, L), logit of each token as the first and as the last of the answer.
+        start_positions, end_positions: (B) or (B, 1) int64 or int32, index of the first and of the last token of each
+            answer; both None for no loss.
+        outside: "ignore" also leaves out positions below 0; the average of no positions is 0. "clamp", as published,
+            moves positions below 0 to the first token; the average of no positions is NaN.
+    """
+    if (start_positions is None) != (end_positions is None):
+        given, missing = ("start", "end") if end_positions is None else ("end", "start")
+        raise ValueError(f"{missing}_positions: expected a tensor if {given}_positions is given, got None. Pass both.")
+    if start_positions is None:
+        return None
+    batch, length = start_logits.shape
+    losses = []
+    for name, logits, positions in (
+        ("start_positions", start_logits, start_positions),
+        ("end_positions", end_logits, end_positions),
+    ):
+        if not isinstance(positions, Tensor) or positions.dtype not in (torch.int64, torch.int32):
+            got = positions.dtype if isinstance(positions, Tensor) else type(positions).__name__
+            raise TypeError(f"{name}: expected a torch.Tensor of dtype torch.int64 or torch.int32, got {got}")
+        if tuple(positions.shape) not in ((batch,), (batch, 1)):
+            raise ValueError(f"{name}: expected shape ({batch},) or ({batch}, 1), got shape {tuple(positions.shape)}")
+        positions = positions.long().reshape(-1)
+        if outside == "clamp":
+            losses.append(F.cross_entropy(logits, positions.clamp(0, length), ignore_index=length))
+        else:
+            missing = (positions < 0) | (positions >= length)
+            losses.append(mean_cross_entropy(logits, positions.masked_fill(missing, IGNORED)))
+    return (losses[0] + losses[1]) / 2
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Returns the mean cross-entropy of the rows (B, C) with a label (B) other than -100; 0 without any."""
+    total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+    return total / (labels != IGNORED).sum().clamp_min(1)
+
 
 CARD_NAME = "README.md"
 # Fields of a configuration that the table of the card leaves out.
-_NOT_OF_THE_MODEL = (
-    *("encoder", "architectures", "transformers_version", "model_type", "dtype", "use_cache", "task_specific_params"),
-)
+_NOT_OF_THE_MODEL = {"encoder", "architectures", "transformers_version", "model_type", "dtype", "use_cache"}
 ASPECT_SENTIMENT = "aspect-sentiment"  # the task of the pipeline in `sentiment/pipeline.py`
 _NOTHING_KNOWN = (
     "The training data and the metrics of this model are unknown. Before publishing it, add both here, with the\n"
@@ -30,26 +373,26 @@ _Model: Any = PreTrainedModel if TYPE_CHECKING else object  # of a mixin that pr
 
 
 class CardWriting(_Model):
-    """Mixin whose `save_pretrained` writes a model card if the folder has none.
-
-    List it before PreTrainedModel among the base classes.
-    """
+    """Mixin of all models, whose `save_pretrained` writes a model card. List it before PreTrainedModel."""
 
     card_task: ClassVar[str]  # the `pipeline_tag` of the hub
+
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        # By default transformers searches the source file for its own attention dispatcher, which is not used here.
+        return True
 
     def model_card(self, usage: str | None = None, known: str | None = None, task: str | None = None) -> str:
         """Returns the text of the card, in the format of the Hugging Face hub.
 
-        Args:
-            usage: code that loads the model and predicts; None: code that loads the model.
-            known: Markdown about training and metrics; None: a sentence that states that both are unknown.
-            task: the `pipeline_tag`; None: the `card_task` of the class.
+        `usage` is code that loads the model, `known` Markdown about training and metrics, and `task` the
+        `pipeline_tag`, by default `card_task`.
         """
         name, config = type(self).__name__, self.config
         changed = {
             field: json.dumps(value, ensure_ascii=False).replace("|", "\\|")
             for field, value in json.loads(config.to_json_string()).items()
-            if field not in _NOT_OF_THE_MODEL
+            if field not in _NOT_OF_THE_MODEL | {"task_specific_params"}
         }
         fields = "\n".join(f"| `{field}` | `{value}` |" for field, value in sorted(changed.items()))
         usage = usage or f"from qacg_models import {name}\n\nmodel = {name}.from_pretrained(FOLDER)\n"
@@ -78,13 +421,8 @@ tags:
     def save_pretrained(self, save_directory: Path | str, is_main_process: bool = True, **kwargs) -> None:
         """Saves the model, and writes a model card unless the folder has a README.md.
 
-        Weight files get the permissions that the umask allows for new files.
-
-        Args:
-            save_directory: the folder, which is created if it does not exist.
-            is_main_process: False: only transformers' method runs; this method writes no card and changes no
-                permissions.
-            **kwargs: further arguments of transformers' `save_pretrained`.
+        Weight files get the permissions that the umask allows for new files. With is_main_process=False, this method
+        writes no card and changes no permissions. Further arguments are those of transformers' `save_pretrained`.
         """
         folder = Path(save_directory)
         # The card is written first, so that push_to_hub uploads it. If the path is a file, transformers logs an error.
@@ -109,13 +447,9 @@ class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedMo
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
     implementations: ClassVar[tuple[str, ...]]
+    _input_embed_layer = "word_embeddings"
     # A buffer of old BERT checkpoints with the values 0, 1, 2, ...
     _keys_to_ignore_on_load_unexpected: ClassVar = [r"embeddings\.position_ids$"]
-
-    @classmethod
-    def _can_set_attn_implementation(cls) -> bool:
-        # By default transformers searches the source file for its own attention dispatcher, which is not used here.
-        return True
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Returns the requested name, or the default for None; raises ValueError if unknown."""
@@ -126,12 +460,6 @@ class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedMo
             raise ValueError(f"attn_implementation: expected one of {known}, got {requested_attention!r}")
         return requested_attention
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.base_model.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.base_model.embeddings.word_embeddings = value
-
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -140,6 +468,42 @@ class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedMo
         elif isinstance(module, nn.LayerNorm) and self.config.layer_norm_initializer == "normal":
             for parameter in (module.bias, module.weight):
                 init.normal_(parameter, mean=0.0, std=self.config.initializer_range)
+
+
+class EncoderModel(EncoderPreTrainedModel):
+    """Base of the encoders without a head, with the attributes `embeddings`, `encoder` and `pooler`.
+
+    Attributes:
+        output_class: class of the output of `forward`, with the fields of transformers' BaseModelOutputWithPooling.
+    """
+
+    card_task = "feature-extraction"
+    output_class: ClassVar[type[ModelOutput]]
+
+    def _embedded(self, *inputs, output_attentions: bool, pools: bool = True) -> tuple[EncoderBatch, Tensor]:
+        """Returns the batch that `read_batch` makes of `inputs`, and its embeddings."""
+        # Without a pooler the caller reads the hidden states, including those of padding.
+        unpad = self.config.unpad and pools and not output_attentions
+        batch = read_batch(self.config, *inputs, leave_out_padding=unpad, may_round=not output_attentions)
+        return batch, self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
+
+    def _output(
+        self,
+        batch: EncoderBatch,
+        every_hidden: list[Tensor],
+        pooler: nn.Module | None,
+        pooled_only: bool,
+        output_hidden_states: bool,
+        first_only: bool,
+        **maps: tuple[Tensor, ...] | None,
+    ) -> ModelOutput:
+        """Returns the output of `forward` from the states of all layers, in the form of the caller's batch."""
+        return self.output_class(
+            last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
+            pooler_output=None if pooler is None else batch.pooled(pooler, every_hidden[-1], first_only),
+            hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
+            **maps,
+        )
 
 
 class SequenceClassifier(EncoderPreTrainedModel):
@@ -163,9 +527,7 @@ class SequenceClassifier(EncoderPreTrainedModel):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def _classify(
-        self, labels: Tensor | None, output_hidden_states: bool | None, return_dict: bool | None, **inputs
-    ) -> ModelOutput | tuple[Tensor, ...]:
+    def _classify(self, labels: Tensor | None, output_hidden_states: bool | None, **inputs) -> ModelOutput:
         """Runs encoder, dropout and classifier on `inputs`; computes the loss if labels are given."""
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
@@ -173,20 +535,11 @@ class SequenceClassifier(EncoderPreTrainedModel):
             **inputs, pooled_only=not output_hidden_states, output_hidden_states=output_hidden_states, return_dict=True
         )
         logits = self.classifier(self.dropout(encoded.pooler_output))
-        output = self.output_class(
+        return self.output_class(
             loss=None if labels is None else classification_loss(logits, labels, self.config.problem_type),
             logits=logits,
             **{name: value for name, value in encoded.items() if name not in ("last_hidden_state", "pooler_output")},
         )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()
-
-
-def as_dict(return_dict: bool | None, config) -> bool:
-    """Returns `return_dict` as a bool; None: `config.return_dict`.
-
-    True means that `forward` returns its output object, False that it returns a tuple.
-    """
-    return bool(config.return_dict if return_dict is None else return_dict)
 
 
 def classifier_dropout(config) -> Dropout:

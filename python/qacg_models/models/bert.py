@@ -19,16 +19,14 @@ from transformers.modeling_outputs import (
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
 )
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
 from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.layers.attention import IMPLEMENTATIONS
-from qacg_models.layers.batch import checked_head_mask, read_batch
+from qacg_models.layers.batch import checked_head_mask
 from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
 from qacg_models.layers.encoder import BertEncoder
-from qacg_models.layers.losses import has_answers, span_loss
-from qacg_models.models.base import EncoderPreTrainedModel, SequenceClassifier, as_dict
-from qacg_models.models.config import EncoderConfig
+from qacg_models.models.base import EncoderConfig, EncoderModel, EncoderPreTrainedModel, SequenceClassifier, span_loss
 
 OUTSIDE_POSITIONS = ("ignore", "clamp")
 
@@ -68,17 +66,7 @@ class PlainBertConfig(EncoderConfig):
         check_flag("answer_pooler", self.answer_pooler)
 
 
-class BertPreTrainedModel(EncoderPreTrainedModel):
-    """Base of `BertModel` and `BertForQuestionAnswering`."""
-
-    config: PlainBertConfig
-    config_class = PlainBertConfig
-    implementations: ClassVar = IMPLEMENTATIONS
-    card_task = "feature-extraction"
-    _no_split_modules = ("BertEmbeddings", "BertLayer")
-
-
-class BertModel(BertPreTrainedModel):
+class BertModel(EncoderModel):
     """BERT without a head: embeddings, encoder and pooler.
 
     The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
@@ -88,9 +76,6 @@ class BertModel(BertPreTrainedModel):
         config: sizes, dropout probabilities and the kind of pooler.
         add_pooling_layer: False omits the pooler; `pooler_output` is then None.
 
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
-
     Example:
         >>> import torch
         >>> from qacg_models import PlainBertConfig
@@ -98,6 +83,12 @@ class BertModel(BertPreTrainedModel):
         >>> BertModel(config).eval()(torch.tensor([[1, 2, 3]])).last_hidden_state.shape
         torch.Size([1, 3, 32])
     """
+
+    config: PlainBertConfig
+    config_class = PlainBertConfig
+    implementations = IMPLEMENTATIONS
+    output_class = BaseModelOutputWithPooling
+    _no_split_modules = ("BertEmbeddings", "BertLayer")
 
     def __init__(self, config: PlainBertConfig, add_pooling_layer: bool = True):
         super().__init__(config)
@@ -107,6 +98,7 @@ class BertModel(BertPreTrainedModel):
         self.pooler = POOLERS[config.pooler](config) if add_pooling_layer else None
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -122,45 +114,36 @@ class BertModel(BertPreTrainedModel):
         tokens_only: bool = False,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> BaseModelOutputWithPooling | tuple[Tensor, ...]:
+    ) -> BaseModelOutputWithPooling:
         """Encodes a padded or a packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
-                without position_ids at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
-                each sequence.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             head_mask: (H) or (layers, H), a factor for the attention matrix of each head: 1 keeps a head, 0 removes it.
                 The gradient of head_mask measures the importance of the heads. None: all heads are kept.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
-                (T, hidden_size), attention_mask is None, and per-token outputs are packed too. `PackingCollator`
-                builds packed batches.
-            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
-                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
-                only. A padded batch requires None.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. If the batch is packed (by
-                cu_seqlens or `config.unpad`) and the pooler is "cls", the last layer computes everything after its
-                attention for the first token of each sequence only, unless output_hidden_states is set.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs
+                are (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
+                from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
+                cu_seqlens or `config.unpad`) and the pooler "cls", the last layer then computes first tokens only.
             tokens_only: compute only what last_hidden_state requires; pooler_output is None. Hidden states of padding
                 are computed too, whatever `config.unpad` is.
             output_attentions: return the attention matrix after dropout and head_mask, (B, H, L, L), of every layer,
                 with L = max_seqlen for a packed batch; None: `config.output_attentions`.
-            output_hidden_states: return the embeddings and the output of every layer;
-                None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A BaseModelOutputWithPooling of transformers, or the tuple of its fields that are not None.
+            A BaseModelOutputWithPooling of transformers; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
             ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
-                the CPU and outside torch.compile only: elsewhere reading them would synchronise or break a graph.
+                the CPU and outside torch.compile only.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
@@ -168,31 +151,19 @@ class BertModel(BertPreTrainedModel):
         pooler = None if tokens_only else self.pooler
         if pooled_only and pooler is None:
             raise ValueError("pooled_only: expected False without a pooler or with tokens_only, got True")
-        batch = read_batch(
-            self.config,
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            cu_seqlens,
-            max_seqlen,
-            # Without a pooler the caller reads the hidden states, including those of padding.
-            leave_out_padding=self.config.unpad and pooler is not None and not output_attentions,
-            may_round=not output_attentions,
+        batch, embedded = self._embedded(
+            *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seqlens, max_seqlen),
+            output_attentions=output_attentions,
+            pools=pooler is not None,
         )
         if head_mask is not None:
             head_mask = checked_head_mask(head_mask, self.config.num_hidden_layers, self.config.num_attention_heads)
-        embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
-        every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions), head_mask, first_only)
-        output = BaseModelOutputWithPooling(
-            last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
-            pooler_output=pooler and batch.without_filler(pooler(*batch.pooled_from(every_hidden[-1], first_only))),
-            hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
-            attentions=tuple(every_map) if output_attentions else None,
+        every_hidden, maps = self.encoder(embedded, batch.mask, bool(output_attentions), head_mask, first_only)
+        attentions = tuple(attention for (attention,) in maps) if output_attentions else None
+        return self._output(
+            batch, every_hidden, pooler, pooled_only, output_hidden_states, first_only, attentions=attentions
         )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()
 
 
 class BertForSequenceClassification(SequenceClassifier):
@@ -203,9 +174,6 @@ class BertForSequenceClassification(SequenceClassifier):
 
     Args:
         config: sizes, dropout probabilities and the kind of pooler; `num_labels` or `id2label` gives the classes.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch
@@ -225,6 +193,7 @@ class BertForSequenceClassification(SequenceClassifier):
     output_class = SequenceClassifierOutput
     _no_split_modules = ("BertEmbeddings", "BertLayer")
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -238,34 +207,27 @@ class BertForSequenceClassification(SequenceClassifier):
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> ModelOutput | tuple[Tensor, ...]:
+    ) -> ModelOutput:
         """Classifies the sequences of a padded or packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
-                without position_ids at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
-                each sequence.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
-                (T, hidden_size), and attention_mask is None.
-            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
-                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
-                only. A padded batch requires None.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs are (T) or
+                (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
+                from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
             labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
                 regression and multi-label classification see `classification_loss`. None: no loss.
-            output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer, with
+            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L), with
                 L = max_seqlen for a packed batch; None: `config.output_attentions`.
-            output_hidden_states: return the embeddings and the output of every layer;
-                None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A SequenceClassifierOutput of transformers, or the tuple of its fields that are not None.
+            A SequenceClassifierOutput of transformers; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -275,7 +237,6 @@ class BertForSequenceClassification(SequenceClassifier):
         return self._classify(
             labels,
             output_hidden_states,
-            return_dict,
             input_ids=input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
@@ -287,7 +248,7 @@ class BertForSequenceClassification(SequenceClassifier):
         )
 
 
-class BertForQuestionAnswering(BertPreTrainedModel):
+class BertForQuestionAnswering(EncoderPreTrainedModel):
     """BERT with two logits per token: one for the start and one for the end of an answer.
 
     By default the model has no pooler. With `config.answer_pooler` it has a pooler, which is loaded and saved, but not
@@ -297,9 +258,6 @@ class BertForQuestionAnswering(BertPreTrainedModel):
     Args:
         config: sizes, dropout probabilities, `outside_positions` and `answer_pooler`.
 
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
-
     Example:
         >>> import torch
         >>> from qacg_models import PlainBertConfig
@@ -308,7 +266,11 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         torch.Size([1, 3])
     """
 
+    config: PlainBertConfig
+    config_class = PlainBertConfig
+    implementations = IMPLEMENTATIONS
     card_task = "question-answering"
+    _no_split_modules = ("BertEmbeddings", "BertLayer")
     _keys_to_ignore_on_load_unexpected: ClassVar = [
         *EncoderPreTrainedModel._keys_to_ignore_on_load_unexpected,
         r"^(bert\.)?pooler\.",
@@ -329,6 +291,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         if self.bert.pooler is not None:
             self.bert.pooler.requires_grad_(False)
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -341,44 +304,32 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         end_positions: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> QuestionAnsweringModelOutput | tuple[Tensor, ...]:
+    ) -> QuestionAnsweringModelOutput:
         """Scores each token of a padded batch as the first and as the last token of an answer.
 
         Args:
-            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
-                without position_ids at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
-                each sequence.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
-            start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; requires
-                end_positions. For positions outside the sequence see `span_loss` and `config.outside_positions`. None:
-                no loss.
-            end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer; requires
-                start_positions.
-            output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer;
-                None: `config.output_attentions`.
-            output_hidden_states: return the embeddings and the output of every layer;
-                None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; for positions
+                outside the sequence see `config.outside_positions`. None, like end_positions: no loss.
+            end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer.
+            output_attentions: return the attention matrices, (B, H, L, L) each; None: `config.output_attentions`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A QuestionAnsweringModelOutput of transformers with (B, L) logits, or the tuple of its fields that are not
-            None.
+            A QuestionAnsweringModelOutput of transformers, logits (B, L); with return_dict=False its fields that are
+            not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
             ValueError: an argument has the wrong shape or value; the message names it. Values are checked on the CPU
                 and outside torch.compile only.
         """
-        has_answers(start_positions, end_positions)
         encoded = self.bert(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
+            *(input_ids, attention_mask, token_type_ids, position_ids),
             inputs_embeds=inputs_embeds,
             tokens_only=True,
             output_attentions=output_attentions,
@@ -386,15 +337,11 @@ class BertForQuestionAnswering(BertPreTrainedModel):
             return_dict=True,
         )
         start_logits, end_logits = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            outside = self.config.outside_positions
-            loss = span_loss(start_logits, end_logits, start_positions, end_positions, outside)
-        output = QuestionAnsweringModelOutput(
-            loss=loss,
+        outside = self.config.outside_positions
+        return QuestionAnsweringModelOutput(
+            loss=span_loss(start_logits, end_logits, start_positions, end_positions, outside),
             start_logits=start_logits,
             end_logits=end_logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()

@@ -11,19 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
 from qacg_kernels.call.validation import check_choice
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.fitting import BERTSUM_ALIASES
-from qacg_models.layers.bertsum import (
-    BLIND_QUERIES,
-    IMPLEMENTATIONS,
-    PositionalEncoding,
-    TransformerInterEncoder,
-)
-from qacg_models.layers.losses import IGNORED
-from qacg_models.models.base import as_dict
+from qacg_models.layers.batch import check_ids
+from qacg_models.layers.bertsum import BLIND_QUERIES, IMPLEMENTATIONS, PositionalEncoding, TransformerInterEncoder
+from qacg_models.models.base import IGNORED
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.utils.fields import check_probability, check_size
 
@@ -75,8 +70,8 @@ class BertSumConfig(EncoderHeadConfig):
         """Raises TypeError or ValueError for the first invalid field."""
         super().check()
         check_size("inter_layers", self.inter_layers, at_least=0)
-        check_size("heads", self.heads)
-        check_size("ff_size", self.ff_size)
+        for field in ("heads", "ff_size"):
+            check_size(field, getattr(self, field))
         check_probability("dropout", self.dropout)
         check_choice("blind_queries", self.blind_queries, BLIND_QUERIES)
         if self.encoder.hidden_size % self.heads:
@@ -124,9 +119,6 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             `config.encoder`. Its pooler is removed if its constructor has the argument `add_pooling_layer`. None builds
             an encoder with initial weights from `config.encoder`.
 
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
-
     Example:
         >>> import torch
         >>> from qacg_models import BertSumConfig, PlainBertConfig
@@ -148,14 +140,8 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         super().__init__(config)
         self._set_encoder(encoder)
         size = config.encoder.hidden_size
-        self.encoder = TransformerInterEncoder(
-            size,
-            config.ff_size,
-            config.heads,
-            config.dropout,
-            config.inter_layers,
-            blind_queries=config.blind_queries,
-        )
+        options = (config.ff_size, config.heads, config.dropout, config.inter_layers)
+        self.encoder = TransformerInterEncoder(size, *options, blind_queries=config.blind_queries)
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
@@ -176,6 +162,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         if isinstance(module, PositionalEncoding):
             module.reset_table()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor,
@@ -187,8 +174,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> BertSumOutput | tuple[Tensor, ...]:
+    ) -> BertSumOutput:
         """Scores the sentences of a padded batch of documents.
 
         Args:
@@ -205,10 +191,9 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             output_attentions: return attention matrices of the encoder and over sentences;
                 None: `config.output_attentions`.
             output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
 
         Returns:
-            A `BertSumOutput`, or the tuple of its fields that are not None.
+            A `BertSumOutput`; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -216,7 +201,13 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
                 implementation of the encoder that returns no matrices. Values are checked on the CPU and outside
                 torch.compile only.
         """
-        sentence_positions = _checked_positions(sentence_positions, input_ids)
+        if not isinstance(sentence_positions, Tensor):
+            got = type(sentence_positions).__name__
+            raise TypeError(f"sentence_positions: expected a torch.Tensor (B, S), got {got}")
+        if isinstance(input_ids, Tensor) and input_ids.dim() == 2 and input_ids.shape[1]:  # else `encode` raises
+            batch, length = input_ids.shape
+            padding = (NO_SENTENCE, "padding")
+            check_ids("sentence_positions", sentence_positions, (batch, "S"), length, other=padding)
         if token_type_ids is not None and not self.takes_token_types:
             name = type(self.base_model).__name__
             raise ValueError(f"token_type_ids: expected None, since {name} has at most one token type, got a tensor")
@@ -234,30 +225,18 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             output_attentions=want_maps,
             return_dict=True,
         )
-        output = BertSumOutput(
+        return BertSumOutput(
             loss=None if labels is None else sentence_loss(scored.logits, labels, sentence),
             scores=scored.scores,
             logits=scored.logits,
-            hidden_states=encoded.hidden_states if encoded.hidden_states else None,
-            attentions=encoded.attentions if encoded.attentions else None,
+            hidden_states=encoded.hidden_states or None,
+            attentions=encoded.attentions or None,
             inter_attentions=scored.attentions,
         )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()
 
 
 def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
-    """Returns the mean binary cross-entropy of the labelled sentences; 0 if there are none.
-
-    Args:
-        logits: (B, S); any value at padding.
-        labels: (B, S) of 0, 1 and -100; any value at padding.
-        sentence: (B, S) booleans, False for padding.
-
-    Raises:
-        TypeError: the labels are not a tensor.
-        ValueError: the labels have another shape, or a value other than 0, 1 and -100. Values are checked on the CPU
-            and outside torch.compile only.
-    """
+    """Returns the mean binary cross-entropy of the labelled sentences; 0 without any. All arguments are (B, S)."""
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
     if labels.shape != logits.shape:
@@ -269,23 +248,3 @@ def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
     targets = labels.to(logits.dtype).masked_fill(~counted, 0.0)
     each = F.binary_cross_entropy_with_logits(logits.masked_fill(~counted, 0.0), targets, reduction="none")
     return each.masked_fill(~counted, 0.0).sum() / counted.sum().clamp_min(1)
-
-
-def _checked_positions(positions: object, input_ids: object) -> Tensor:
-    if not isinstance(positions, Tensor):
-        raise TypeError(f"sentence_positions: expected a torch.Tensor (B, S), got {type(positions).__name__}")
-    if positions.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"sentence_positions: expected dtype torch.int64 or torch.int32, got dtype {positions.dtype}")
-    if not isinstance(input_ids, Tensor) or input_ids.dim() != 2:
-        return positions  # `encode` raises for such input_ids
-    batch, length = input_ids.shape
-    if positions.dim() != 2 or positions.shape[0] != batch:
-        raise ValueError(f"sentence_positions: expected shape ({batch}, S), got shape {tuple(positions.shape)}")
-    if values_readable(positions) and positions.numel():
-        low, high = (int(x) for x in positions.aminmax())
-        if low < NO_SENTENCE or high >= length:
-            raise ValueError(
-                f"sentence_positions: expected 0 to {length - 1}, or {NO_SENTENCE} for padding, "
-                f"got values from {low} to {high}"
-            )
-    return positions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from transformers.utils import ModelOutput
+from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
 
 from qacg_kernels.call.validation import check_choice
 from qacg_models.layers.attention import IMPLEMENTATIONS, ContextMixingSelfAttention
@@ -66,7 +66,7 @@ class CGBertConfig(GatedContextConfig):
 
 
 @dataclass
-class CGBertModelOutput(ModelOutput):
+class CGBertModelOutput(BaseModelOutputWithPooling):
     """Output of `CGBertModel`.
 
     `attentions`, `query_gates` and `key_gates` have one entry per layer, and `hidden_states` has one more. Each of the
@@ -89,27 +89,18 @@ class CGBertModelOutput(ModelOutput):
         odict_keys(['pooler_output'])
     """
 
-    last_hidden_state: Tensor | None = None
-    pooler_output: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
     query_gates: tuple[Tensor, ...] | None = None
     key_gates: tuple[Tensor, ...] | None = None
 
 
 @dataclass
-class CGBertSequenceClassifierOutput(ModelOutput):
+class CGBertSequenceClassifierOutput(SequenceClassifierOutput):
     """Output of `CGBertForSequenceClassification`.
-
-    Fields and shapes are those of `CGBertModelOutput`, also for packed batches.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.
         logits: (B, num_labels).
-        hidden_states: (B, L, hidden_size) each, the embeddings first; None unless requested.
-        attentions: the attention matrix after dropout, (B, H, L, L) each; None unless requested.
-        query_gates: weight of the context in each query, (B, H, L) each; None unless requested.
-        key_gates: weight of the context in each key, (B, H, L) each; None unless requested.
+        hidden_states, attentions, query_gates, key_gates: those of `CGBertModelOutput`; None unless requested.
 
     Example:
         >>> import torch
@@ -117,10 +108,6 @@ class CGBertSequenceClassifierOutput(ModelOutput):
         torch.Size([2, 3])
     """
 
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
     query_gates: tuple[Tensor, ...] | None = None
     key_gates: tuple[Tensor, ...] | None = None
 
@@ -133,9 +120,6 @@ class CGBertModel(ContextBertModel):
 
     Args:
         config: sizes, contexts, context projection and gates; see `CGBertConfig`.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch
@@ -168,9 +152,6 @@ class CGBertForSequenceClassification(ContextBertForSequenceClassification):
     Args:
         config: sizes, contexts, context projection and gates; see `CGBertConfig`. `num_labels` or `id2label` gives
             the classes.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch

@@ -11,19 +11,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
 from qacg_kernels.call.validation import check_choice, check_flag
-from qacg_models.layers.batch import checked_context_ids, checked_text_ids, read_batch
+from qacg_models.layers.batch import check_ids, checked_context_ids
 from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
-from qacg_models.layers.encoder import ContextBertEncoder, PlainLayers
-from qacg_models.models.base import (
-    ASPECT_SENTIMENT,
-    EncoderPreTrainedModel,
-    SequenceClassifier,
-    as_dict,
-)
-from qacg_models.models.config import EncoderConfig
+from qacg_models.layers.encoder import BertEncoder, ContextBertEncoder
+from qacg_models.models.base import ASPECT_SENTIMENT, EncoderConfig, EncoderModel, SequenceClassifier
 from qacg_models.utils.fields import MOST, check_size, limit
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
@@ -175,21 +169,18 @@ def _context_names(contexts: int | Sequence[str]) -> list[str]:
     return names
 
 
-class ContextBertModel(EncoderPreTrainedModel):
+class ContextBertModel(EncoderModel):
     """Embeddings, an encoder that reads a context, and a pooler; base of the context models.
 
     Attributes:
         self_attention: class of the self-attention of the layers that read the context; absent in a subclass that
             overrides `new_encoder`.
-        output_class: class of the output of `forward`.
         map_fields: fields of `output_class` for the (B, H, L, L) tensors that self-attention returns after its output.
         gate_fields: fields of `output_class` for the gates that self-attention returns after the tensors of
             `map_fields`.
     """
 
-    card_task = "feature-extraction"
     self_attention: ClassVar[type[nn.Module]]
-    output_class: ClassVar[type[ModelOutput]]
     map_fields: ClassVar[tuple[str, ...]]
     gate_fields: ClassVar[tuple[str, ...]]
     _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
@@ -203,10 +194,11 @@ class ContextBertModel(EncoderPreTrainedModel):
         self.pooler = POOLERS[config.pooler](config)
         self.post_init()
 
-    def new_encoder(self, config: ContextFromLayerConfig) -> PlainLayers:
+    def new_encoder(self, config: ContextFromLayerConfig) -> BertEncoder:
         """Builds the encoder."""
         return ContextBertEncoder(config, self.self_attention)
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -224,91 +216,69 @@ class ContextBertModel(EncoderPreTrainedModel):
         output_gates: bool = False,
         output_lambda: bool = False,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> ModelOutput | tuple[Tensor, ...]:
+    ) -> ModelOutput:
         """Encodes a padded or a packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
-                without position_ids at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
             context_ids: (B) or (B, 1) int64 or int32 indices into `config.contexts`; (N) or (N, 1) with text_ids. The
                 argument is required. `config.context_id(name)` returns the index of a context.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
-                each sequence.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
                 text_ids[i] with the context context_ids[i]. All outputs are those of a batch with N sequences. Layers
                 below `config.context_from_layer` run once per sequence. None: one question about each sequence.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
-                (T, hidden_size), attention_mask is None, and per-token outputs are packed too. `PackingCollator`
-                builds packed batches.
-            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
-                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
-                only. A padded batch requires None.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. If the batch is packed (by
-                cu_seqlens or `config.unpad`) and the pooler is "cls", the last layer computes everything after its
-                attention for the first token of each sequence only, unless output_hidden_states is set.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs
+                are (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
+                from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
+                cu_seqlens or `config.unpad`) and the pooler "cls", the last layer then computes first tokens only.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
-            output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each: `lambdas` in
-                QACG-BERT, `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
+            output_gates: return the gates of every layer, (B, H, L) or packed (T, H) each: `lambdas` in QACG-BERT,
+                `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
             output_lambda: another name of output_gates.
-            output_hidden_states: return the embeddings and the output of every layer;
-                None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            An object of the class `output_class`, or the tuple of its fields that are not None.
+            An object of the class `output_class`; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
-                outside torch.compile only: elsewhere reading them would synchronise or break a graph.
+                outside torch.compile only.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        batch = read_batch(
-            self.config,
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            cu_seqlens,
-            max_seqlen,
-            leave_out_padding=self.config.unpad and not output_attentions,
-            may_round=not output_attentions,
+        batch, embedded = self._embedded(
+            *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seqlens, max_seqlen),
+            output_attentions=output_attentions,
         )
-        embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
         below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, bool(output_attentions))
         hidden_states, text_rows = below[-1], None
         if text_ids is not None:
-            text_ids = checked_text_ids(text_ids, batch.size)
+            check_ids("text_ids", text_ids, ("N",), batch.size, "the number of texts")
+            text_ids = text_ids.long()
             batch, text_rows = batch.for_contexts(text_ids, may_round=not output_attentions)
             below = [x.index_select(0, text_rows) for x in below] if output_hidden_states else []
-            plain_maps = [None if x is None else x.index_select(0, text_ids) for x in plain_maps]
+            plain_maps = [[None if x is None else x.index_select(0, text_ids) for x in maps] for maps in plain_maps]
         context_ids = checked_context_ids(self.config, context_ids, batch.size)
         context_embedding = self.context_embeddings(batch.with_filler(context_ids))
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
         output_gates = bool(output_gates or output_lambda)
         above, per_layer = self.encoder(
-            hidden_states, context_embedding, batch.mask, bool(output_attentions), output_gates, first_only, text_rows
+            hidden_states, context_embedding, batch.mask, text_rows, output_gates, bool(output_attentions), first_only
         )
-        plain = [self._without_context(attention, per_layer[0]) for attention in plain_maps]
+        plain = [self._without_context(attention, per_layer[0]) for (attention,) in plain_maps]
         found = dict(zip((*self.map_fields, *self.gate_fields), zip(*plain, *per_layer)))
         optional = {field: found[field] for field in self.map_fields if output_attentions}
         if output_gates:
             optional |= {field: tuple(map(batch.restored_gates, found[field])) for field in self.gate_fields}
-        output = self.output_class(
-            last_hidden_state=None if pooled_only else batch.restored(above[-1]),
-            pooler_output=batch.without_filler(self.pooler(*batch.pooled_from(above[-1], first_only))),
-            hidden_states=tuple(map(batch.restored, (*below, *above))) if output_hidden_states else None,
-            **optional,
-        )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()
+        states = [*below, *above]
+        return self._output(batch, states, self.pooler, pooled_only, output_hidden_states, first_only, **optional)
 
     def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
         """Returns the maps and gates of a layer without a context, in the order of `map_fields`, then `gate_fields`.
@@ -328,6 +298,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
     card_task = ASPECT_SENTIMENT
     _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -345,42 +316,35 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         output_gates: bool = False,
         output_lambda: bool = False,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> ModelOutput | tuple[Tensor, ...]:
+    ) -> ModelOutput:
         """Classifies the sequences of a padded or packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
-                without position_ids at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
             context_ids: (B) or (B, 1) int64 or int32 indices into `config.contexts`; (N) or (N, 1) with text_ids. The
                 argument is required. `config.context_id(name)` returns the index of a context.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
-                each sequence.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
                 text_ids[i] with the context context_ids[i]. Outputs and labels are those of a batch with N sequences.
                 Layers below `config.context_from_layer` run once per sequence. None: one question about each sequence.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
-                (T, hidden_size), and attention_mask is None.
-            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
-                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
-                only. A padded batch requires None.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs are (T) or
+                (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
+                from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
             labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
                 regression and multi-label classification see `classification_loss`. None: no loss.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
-            output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each: `lambdas` in
-                QACG-BERT, `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
+            output_gates: return the gates of every layer, (B, H, L) or packed (T, H) each: `lambdas` in QACG-BERT,
+                `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
             output_lambda: another name of output_gates.
-            output_hidden_states: return the embeddings and the output of every layer;
-                None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            An object of the class `output_class`, or the tuple of its fields that are not None.
+            An object of the class `output_class`; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
@@ -389,7 +353,6 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         return self._classify(
             labels,
             output_hidden_states,
-            return_dict,
             input_ids=input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,

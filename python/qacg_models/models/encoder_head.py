@@ -12,14 +12,8 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutput
 
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
-from qacg_models.layers.batch import (
-    check_ids,
-    check_position_ids,
-    checked_tokens,
-    key_mask,
-)
-from qacg_models.models.base import CardWriting
-from qacg_models.models.config import CheckedConfig, check_dtypes
+from qacg_models.layers.batch import check_ids, check_position_ids, checked_tokens, key_mask
+from qacg_models.models.base import CardWriting, CheckedConfig, check_dtypes
 from qacg_models.utils.fields import MOST, check_size
 
 
@@ -125,8 +119,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
             The model, with the dtype, the device and the training mode of the encoder.
 
         Raises:
-            TypeError: `encoder` is not a transformers model, or `config` has another class.
-            TypeError, ValueError: a field of a configuration is invalid; the message names it.
+            TypeError, ValueError: an argument or a field of a configuration is invalid; the message names it.
         """
         if not isinstance(encoder, PreTrainedModel):
             raise TypeError(f"encoder: expected a transformers PreTrainedModel, got {type(encoder).__name__}")
@@ -153,23 +146,8 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         accepted = inspect.signature(encoder.forward).parameters
         self.takes_token_types = "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
         self._takes = {name for name in ("position_ids", "inputs_embeds", "head_mask") if name in accepted}
-        self._position_limit = position_limit(encoder)
-
-    @classmethod
-    def _can_set_attn_implementation(cls) -> bool:
-        # By default transformers searches the source file for its own attention dispatcher, which heads do not call.
-        return True
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.base_model.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.base_model.set_input_embeddings(value)
-
-    @property
-    def max_length(self) -> int | None:
-        """Maximum number of tokens without position_ids; None if the encoder has no position table."""
-        return self._position_limit
+        # Maximum number of tokens without position_ids; None if the encoder has no position table.
+        self.max_length = position_limit(encoder)
 
     def encode(
         self,
@@ -185,9 +163,8 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
     ) -> tuple[BaseModelOutput, Tensor | None]:
         """Checks the inputs, which are those of `QueryAttentionForQuestionAnswering.forward`, and runs the encoder.
 
-        Returns:
-            The output of the encoder; and the attention mask as booleans (B, L), or None if `key_mask` finds no
-            padding.
+        Returns the output of the encoder; and the attention mask as booleans (B, L), or None if `key_mask` finds no
+        padding.
         """
         config = self.config.encoder
         given = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, "head_mask": head_mask}
@@ -204,9 +181,9 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         if token_type_ids is not None:
             kinds = (config.type_vocab_size, "type_vocab_size") if self.takes_token_types else (2, "number of segments")
             check_ids("token_type_ids", token_type_ids, shape, *kinds)
-        if position_ids is None and self._position_limit is not None and shape[1] > self._position_limit:
+        if position_ids is None and self.max_length is not None and shape[1] > self.max_length:
             raise ValueError(
-                f"{name}: expected at most {self._position_limit} tokens, as many as the encoder has positions "
+                f"{name}: expected at most {self.max_length} tokens, as many as the encoder has positions "
                 f"(max_position_embeddings is {config.max_position_embeddings}), got sequences of {shape[1]}. "
                 "Shorten the sequences."
             )

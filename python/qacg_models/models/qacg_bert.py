@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from transformers.utils import ModelOutput
+from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
 
 from qacg_kernels.attention_layers import NAMINGS
 from qacg_kernels.call.validation import check_choice, checked_quasi_bias
@@ -78,7 +78,7 @@ class QACGBertConfig(GatedContextConfig):
 
 
 @dataclass
-class QACGBertModelOutput(ModelOutput):
+class QACGBertModelOutput(BaseModelOutputWithPooling):
     """Output of `QACGBertModel`.
 
     `attentions`, `softmax_maps`, `quasi_maps` and `lambdas` have one entry per layer, and `hidden_states` has one more.
@@ -105,31 +105,20 @@ class QACGBertModelOutput(ModelOutput):
         odict_keys(['pooler_output'])
     """
 
-    last_hidden_state: Tensor | None = None
-    pooler_output: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
     softmax_maps: tuple[Tensor, ...] | None = None
     quasi_maps: tuple[Tensor, ...] | None = None
     lambdas: tuple[Tensor, ...] | None = None
 
 
 @dataclass
-class QACGBertSequenceClassifierOutput(ModelOutput):
+class QACGBertSequenceClassifierOutput(SequenceClassifierOutput):
     """Output of `QACGBertForSequenceClassification`.
-
-    Fields and shapes are those of `QACGBertModelOutput`, also for packed batches.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.
         logits: (B, num_labels).
-        hidden_states: (B, L, hidden_size) each, the embeddings first; None unless requested.
-        attentions: the attention matrix A after dropout, (B, H, L, L) each; None unless requested. Without dropout
-            A = P + lambda * G.
-        softmax_maps: the softmax map P, (B, H, L, L) each; None unless attentions are requested.
-        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each; None unless attentions are requested. G
-            is alpha * sigmoid(Tc), with the scores Tc of context queries and context keys.
-        lambdas: the gate lambda of each query, (B, H, L) each; None unless requested.
+        hidden_states, attentions, softmax_maps, quasi_maps, lambdas: those of `QACGBertModelOutput`; None unless
+            requested.
 
     Example:
         >>> import torch
@@ -137,10 +126,6 @@ class QACGBertSequenceClassifierOutput(ModelOutput):
         torch.Size([2, 3])
     """
 
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
     softmax_maps: tuple[Tensor, ...] | None = None
     quasi_maps: tuple[Tensor, ...] | None = None
     lambdas: tuple[Tensor, ...] | None = None
@@ -154,9 +139,6 @@ class QACGBertModel(ContextBertModel):
 
     Args:
         config: sizes, contexts, context projection and gates; see `QACGBertConfig`.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch
@@ -189,9 +171,6 @@ class QACGBertForSequenceClassification(ContextBertForSequenceClassification):
     Args:
         config: sizes, contexts, context projection and gates; see `QACGBertConfig`. `num_labels` or `id2label` gives
             the classes.
-
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
 
     Example:
         >>> import torch

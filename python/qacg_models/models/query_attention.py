@@ -20,26 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
 from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.layers.batch import check_ids
-from qacg_models.layers.losses import (
-    IGNORED,
-    has_answers,
-    mean_cross_entropy,
-    span_loss,
-)
-from qacg_models.models.base import as_dict
+from qacg_models.models.base import IGNORED, mean_cross_entropy, span_loss
 from qacg_models.models.bert import OUTSIDE_POSITIONS
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
-from qacg_models.utils.fields import (
-    check_integer,
-    check_number,
-    check_probability,
-    check_size,
-)
+from qacg_models.utils.fields import check_integer, check_number, check_probability, check_size
 
 QUESTION_MEANS = ("tokens", "length")
 HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published
@@ -166,9 +155,6 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             `config.encoder`. Its pooler is removed if its constructor has the argument `add_pooling_layer`.
             None: an encoder is built from `config.encoder`, with initial weights.
 
-    Raises:
-        TypeError, ValueError: a field of the configuration is invalid; the message names it.
-
     Example:
         >>> from qacg_models import PlainBertConfig
         >>> encoder = PlainBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
@@ -202,12 +188,10 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the requested name, or "sdpa" for None.
-
-        Any name is accepted, since the head has only one implementation.
-        """
+        """Returns the requested name, or "sdpa" for None. The head has only one implementation."""
         return requested_attention or "sdpa"
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -222,8 +206,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         question_type: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> QueryAttentionOutput | tuple[Tensor, ...]:
+    ) -> QueryAttentionOutput:
         """Scores each token of a padded batch as the first and as the last token of an answer.
 
         Args:
@@ -238,19 +221,16 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
                 encoder with this argument.
             head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it; None: all heads are kept. It
                 requires an encoder with this argument, such as `BertModel` of this package.
-            start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; requires
-                end_positions. For positions outside the sequence see `span_loss` and `config.outside_positions`. None:
-                no loss of the span.
-            end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer; requires
-                start_positions.
+            start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; for positions
+                outside the sequence see `config.outside_positions`. None, like end_positions: no loss of the span.
+            end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer.
             question_type: (B) int64 or int32 from 0 to num_question_types - 1, or -100 for questions that the loss
                 leaves out. None: no loss of the question type.
             output_attentions: return attention matrices of the encoder; None: `config.output_attentions`.
             output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
-            return_dict: False returns a plain tuple; None: `config.return_dict`.
 
         Returns:
-            A `QueryAttentionOutput`, or the tuple of its fields that are not None.
+            A `QueryAttentionOutput`; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -263,15 +243,14 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
                 "token_type_ids: expected 0 for the question and 1 for the text, got None with inputs_embeds. "
                 "Pass token_type_ids: separators are found only in input_ids."
             )
-        if self.config.attend_padding and attention_mask is not None:
-            self._check_padding_is_computed()
+        implementation = self.config.encoder._attn_implementation or ""
+        if self.config.attend_padding and attention_mask is not None and "flash" in implementation:
+            raise ValueError(
+                f"attend_padding: expected False with the encoder's attn_implementation {implementation!r}, which "
+                "leaves out padding, got True. Call model.set_attn_implementation('sdpa')."
+            )
         encoded, visible = self.encode(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            output_attentions,
-            output_hidden_states,
+            *(input_ids, attention_mask, token_type_ids, position_ids, output_attentions, output_hidden_states),
             inputs_embeds=inputs_embeds,
             head_mask=head_mask,
         )
@@ -288,25 +267,21 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         logits = self.classify_layer(self.dropout(self._head_features(features)))
         start_logits, end_logits = logits.unbind(-1)
         query_logits = self.query_classify_layer(query)
-        output = QueryAttentionOutput(
+        return QueryAttentionOutput(
             loss=self._loss(start_logits, end_logits, query_logits, start_positions, end_positions, question_type),
             start_logits=start_logits,
             end_logits=end_logits,
             query_logits=query_logits,
             query_attention=weights,
-            hidden_states=encoded.hidden_states if encoded.hidden_states else None,
-            attentions=encoded.attentions if encoded.attentions else None,
+            hidden_states=encoded.hidden_states or None,
+            attentions=encoded.attentions or None,
         )
-        return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def token_types_of(self, input_ids: Tensor) -> Tensor:
-        """Returns the token types of `input_ids`: 0 before the first separator, 1 from it on.
-
-        Both are (B, L).
+        """Returns the token types (B, L) of `input_ids`: 0 before the first separator, 1 from it on.
 
         Raises:
-            ValueError: the configuration has no sep_token_id, or a row has no separator. Rows are not checked on
-                a GPU or under torch.compile.
+            ValueError: the configuration has no sep_token_id, or a row has no separator.
         """
         if self.config.sep_token_id is None:
             raise ValueError(
@@ -314,20 +289,11 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
                 "or set config.sep_token_id."
             )
         types = (input_ids == self.config.sep_token_id).cummax(-1).values.long()
-        if values_readable(types) and not bool(types.any(-1).all()):
-            row = int((~types.any(-1)).nonzero()[0, 0])
+        if (row := _first_empty_row(types)) is not None:
             raise ValueError(
                 f"input_ids: expected a separator ({self.config.sep_token_id}) in every row, got none in row {row}"
             )
         return types
-
-    def _check_padding_is_computed(self) -> None:
-        implementation = self.config.encoder._attn_implementation or ""
-        if "flash" in implementation:
-            raise ValueError(
-                f"attend_padding: expected False with the encoder's attn_implementation {implementation!r}, which "
-                "leaves out padding, got True. Call model.set_attn_implementation('sdpa')."
-            )
 
     def _attend(self, hidden: Tensor, query: Tensor, visible: Tensor | None) -> Tensor:
         """Returns the softmax over the sequence of (W_k h + b_k) . q, (B, L)."""
@@ -342,10 +308,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return weights.to(hidden.dtype)
 
     def _head_features(self, features: Tensor) -> Tensor:
-        """Returns the input of the last dropout, (B, L, hidden or 3 * conv_channels).
-
-        It is computed from features (B, L, hidden) by the gelu or the convolutions of the head.
-        """
+        """Returns the gelu of features (B, L, hidden), or their convolutions (B, L, 3 * conv_channels)."""
         if self.config.head == "linear":
             return F.gelu(features)
         channels_first = features.transpose(1, 2)
@@ -353,28 +316,24 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return torch.cat([F.relu(conv(channels_first)) for conv in convolutions], 1).transpose(1, 2)
 
     def _loss(self, start_logits, end_logits, query_logits, start_positions, end_positions, question_type):
-        losses = []
-        if has_answers(start_positions, end_positions):
-            outside = self.config.outside_positions
-            losses.append(span_loss(start_logits, end_logits, start_positions, end_positions, outside))
+        outside = self.config.outside_positions
+        span = span_loss(start_logits, end_logits, start_positions, end_positions, outside)
+        losses = [] if span is None else [span]
         if question_type is not None:
-            _check_question_type(question_type, query_logits)
+            batch, types = query_logits.shape
+            left_out = (IGNORED, "questions to leave out")
+            check_ids("question_type", question_type, (batch,), types, "num_question_types", other=left_out)
             loss = mean_cross_entropy(query_logits, question_type.long())
             losses.append(self.config.question_type_loss_weight * loss)
         return sum(losses) if losses else None
 
 
 def _question_tokens(token_type_ids: Tensor, visible: Tensor | None) -> Tensor:
-    """Returns (B, L) booleans, True for tokens of the question.
-
-    Raises:
-        ValueError: a row has no token of type 0 outside padding; checked on the CPU and outside torch.compile only.
-    """
+    """Returns (B, L) booleans, True for tokens of the question; raises ValueError for a row without any."""
     question = token_type_ids == 0
     if visible is not None:
         question = question & visible
-    if values_readable(question) and not bool(question.any(-1).all()):
-        row = int((~question.any(-1)).nonzero()[0, 0])
+    if (row := _first_empty_row(question)) is not None:
         padding = "" if visible is None else " Padding does not count."
         raise ValueError(
             f"token_type_ids: expected a token of type 0 in every row, got none in row {row}. Type 0 marks the "
@@ -383,23 +342,17 @@ def _question_tokens(token_type_ids: Tensor, visible: Tensor | None) -> Tensor:
     return question
 
 
-def _check_question_type(question_type: object, query_logits: Tensor) -> None:
-    batch, types = query_logits.shape
-    if isinstance(question_type, Tensor):
-        question_type = question_type.masked_fill(question_type == IGNORED, 0)
-    check_ids("question_type", question_type, (batch,), types, "num_question_types")
+def _first_empty_row(found: Tensor) -> int | None:
+    """Returns the index of the first row without a nonzero value; None on a GPU or under torch.compile."""
+    if not values_readable(found) or bool(found.any(-1).all()):
+        return None
+    return int((~found.any(-1)).nonzero()[0, 0])
 
 
 def _mean_over(hidden: Tensor, chosen: Tensor, mean: str) -> Tensor:
-    """Averages the chosen tokens of each sequence.
+    """Returns the mean of the chosen tokens (B, L) of hidden (B, L, hidden), 0 for a sequence without any.
 
-    Args:
-        hidden: (B, L, hidden).
-        chosen: (B, L) booleans.
-        mean: "tokens" divides the sum by the number of chosen tokens, "length" by L.
-
-    Returns:
-        (B, hidden), 0 for a sequence without chosen tokens.
+    `mean` is "tokens", which divides the sum by the number of chosen tokens, or "length", which divides it by L.
     """
     chosen = chosen.to(torch.promote_types(hidden.dtype, torch.float32))
     shares = chosen / (chosen.shape[-1] if mean == "length" else chosen.sum(-1, keepdim=True).clamp_min(1))

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import can_return_tuple
 
 from qacg_models.models.bert import BertModel
 from qacg_models.models.context_bert import ContextConfig
-from qacg_models.models.base import EncoderPreTrainedModel, as_dict, classifier_dropout
+from qacg_models.models.base import EncoderPreTrainedModel, classification_loss, classifier_dropout
 from qacg_models.layers.batch import checked_context_ids
-from qacg_models.layers.losses import classification_loss
 from qacg_models.layers.attention import IMPLEMENTATIONS
 
 
@@ -43,6 +43,7 @@ class ToyBertForSequenceClassification(EncoderPreTrainedModel):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -54,8 +55,7 @@ class ToyBertForSequenceClassification(EncoderPreTrainedModel):
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
         labels: Tensor | None = None,
-        return_dict: bool | None = None,
-    ) -> SequenceClassifierOutput | tuple[Tensor, ...]:
+    ) -> SequenceClassifierOutput:
         """Classifies the sequences of a padded or packed batch; see `BertModel` for the other arguments.
 
         Args:
@@ -75,5 +75,4 @@ class ToyBertForSequenceClassification(EncoderPreTrainedModel):
         scale = 1 + self.context_scale(checked_context_ids(self.config, context_ids, len(pooled)))
         logits = self.classifier(self.dropout(pooled * scale))
         loss = None if labels is None else classification_loss(logits, labels, self.config.problem_type)
-        output = SequenceClassifierOutput(loss=loss, logits=logits)
-        return output if as_dict(return_dict, self.config) else output.to_tuple()
+        return SequenceClassifierOutput(loss=loss, logits=logits)
