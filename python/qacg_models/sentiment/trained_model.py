@@ -62,7 +62,6 @@ from qacg_models.sentiment.record import (
     write_record,
     write_run_file,
 )
-from qacg_models.sentiment.report.tables import metric_cells, selection_note, stored_results
 from qacg_models.utils.fields import check_count, check_integer
 from qacg_models.utils.files import atomic_folder, atomic_write, explain_write_errors
 from qacg_models.utils.machine import cpu_threads, hidden_library_bars, is_out_of_memory, quiet
@@ -491,14 +490,19 @@ def _usage(trained: TrainedModel) -> str:
 def _facts(trained: TrainedModel) -> str:
     record, task = trained.record, trained.task
     rows = ", ".join(f"{counted(part.rows, 'row')} of {split}" for split, part in record.data.items())
+    chosen = f"Weights of the last step, {record.steps}, without checkpoint selection."
+    if record.has_selection:
+        metric = record.selected.metric.replace("_", " ")
+        chosen = f"Checkpoint of step {record.selected.step}, selected by {metric} on {record.selected.split}."
     parts = [
         f"Labels: {', '.join(task.labels)}. Aspects: {', '.join(task.aspects)}. The model supports no other labels or"
         " aspects.",
-        f"Data: {rows}. Weights: {selection_note(record)}.",
+        f"Data: {rows}. {chosen}",
     ]
-    for split in record.metrics:
-        (_, *titles), lines = metric_cells(stored_results(record, split))
-        parts.append(markdown_table([f"{split}, in %", *titles], lines, texts=1))
+    for split, metrics in record.metrics.items():
+        results = {"model": metrics, "majority": record.majority[split]}
+        lines = [[name, *(percent(getattr(one, key)) for key in metrics.TITLES)] for name, one in results.items()]
+        parts.append(markdown_table([f"{split}, in %", *metrics.TITLES.values()], lines, texts=1))
         if split in record.confusion:
             parts.append(_by_aspect(trained, split))
     calibration = trained.calibration.describe()
