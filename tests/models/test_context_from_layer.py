@@ -21,7 +21,7 @@ from qacg_models.layers.attention import QuasiSelfAttention
 from qacg_models.models.bert import BertForSequenceClassification
 from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.encoding import PackingCollator, PaddingCollator
-from qacg_models.sentiment.onnx_file import trace
+from qacg_models.sentiment.export import trace
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
 from qacg_models.sentiment.trained_model import load_trained, predict_logits
 from qacg_models.sentiment.training import train
@@ -299,7 +299,7 @@ def test_training_and_prediction_share_texts(trained, monkeypatch):
     shared = model.logits(rows)
     tokens = sum(len(feature["input_ids"]) for feature in model.features(rows))
     assert sum(sizes) < tokens / 2, "dev has several questions about each text"
-    apart = predict_logits(model.model, model.tokenizer, rows, model.record.max_length, 64, PackingCollator())
+    apart = predict_logits(model.model, model.tokenizer, rows, model.record.max_length, batch_size=1)
     assert np.allclose(shared, apart, atol=1e-5)
     ask = AspectSentiment.from_pretrained(folder)
     row = rows[0]
@@ -311,7 +311,7 @@ def test_training_and_prediction_share_texts(trained, monkeypatch):
 def test_exported_graph_of_a_shared_model(tmp_path):
     folder = write_model(tmp_path / "model", OWN, fields={"context_from_layer": 1, "context_standalone": True})
     model = load_trained(folder)
-    program, (ids, mask) = trace(model).program, texts()
+    program, (ids, mask) = trace(model).exported_program, texts()
     inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
     contexts = torch.tensor([0, 1, 2])
     with torch.no_grad():

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from commands import fails
+from model_sizes import SMALL_FLAGS
 from qacg_models.cli.program import main
-from qacg_models.sentiment import predictor, trained_model
+from qacg_models.sentiment import trained_model
 from qacg_models.sentiment.estimators import AspectSentiment
 from qacg_models.utils import machine as devices, machine as quiet
 from untrained import write_model
@@ -97,14 +98,7 @@ def test_let_threads_sleep_after_torch_changes_nothing(no_policy):
 
 def test_train_prints_and_records_its_thread_count(cgroup, three_threads, small_data, tmp_path, capsys):
     cgroup("100000 100000")
-    flags = [
-        "--set=hidden_size=8",
-        "--set=layers=1",
-        "--set=heads=2",
-        "--set=intermediate_size=16",
-        "--max-steps=1",
-        "--threads=0",
-    ]
+    flags = [*SMALL_FLAGS, "--max-steps=1", "--threads=0"]
     assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *flags]) == 0
     assert capsys.readouterr().out.count(", 1 CPU thread (--batch-size, --threads)\n") == 1
     assert json.loads((tmp_path / "model" / "training.json").read_text())["machine"]["threads"] == 1
@@ -123,19 +117,12 @@ def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, caps
         return plain(*given)
 
     monkeypatch.setattr(trained_model, "predict_logits", spy)
-    monkeypatch.setattr(predictor, "predict_logits", spy)
     model, data = write_model(tmp_path / "m"), tmp_path / "data.csv"
     data.write_text("text,aspect,label\ngood food,food,good\nbad food,food,bad\n")
     record = json.loads((model / "training.json").read_text())
     record["options"]["threads"] = 1
     (model / "training.json").write_text(json.dumps(record))
-    asked = {
-        "predict": ["--text", "good food"],
-        "evaluate": [
-            "--data",
-            str(data),
-        ],
-    }[command]
+    asked = {"predict": ["--text", "good food"], "evaluate": ["--data", str(data)]}[command]
     assert main([command, str(model), *asked, *flags]) == 0
     assert capsys.readouterr().err == f"{line} (--batch-size, --threads)\n"
     assert seen == [(5, 2) if flags else (64, 1)]

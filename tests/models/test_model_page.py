@@ -24,7 +24,7 @@ from qacg_models.sentiment.columns import Columns
 from qacg_models.sentiment.encoding import load_tokenizer, tokenizer_from_vocabulary
 from qacg_models.sentiment.example import SENTIHOOD, DataError
 from qacg_models.sentiment.metrics import wilson_interval
-from qacg_models.sentiment.prediction_files import PredictionFormat
+from qacg_models.sentiment.predictor import PredictionFormat
 from qacg_models.sentiment.report import model_page
 from qacg_models.sentiment.report.evaluation import Summary, read_predictions
 from qacg_models.sentiment.report.model_page import (

@@ -14,10 +14,10 @@ from errors import raises
 from interrupted_runs import interrupt_at, interrupted
 from qacg_models import AspectSentiment
 from qacg_models.cli.commands import predict as command
+from qacg_models.cli.commands.predict import PartialFile
 from qacg_models.cli.program import main
-from qacg_models.sentiment import predictor
+from qacg_models.sentiment import trained_model
 from qacg_models.sentiment.example import SENTIHOOD
-from qacg_models.sentiment.prediction_files import PartialFile
 from qacg_models.sentiment.predictor import Predictor
 from qacg_models.utils.files import lock_output, partial_path
 from qacg_models.utils.progress import hidden_bars, pause_bars, progress_bar
@@ -196,20 +196,20 @@ def unfinished(output, run=RUN, resume=False, overwrite=False):
     return PartialFile(output, run, resume=resume, overwrite=overwrite)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\xff", b"2 1", b"2 1 []", b"x 1 {}"])
-def test_partial_file_without_its_state_raises(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "difference"),
+    [*((content, "model, aspects") for content in (None, b"", b"\xff", b"[]\n1 2\n")), (b"", "the size of the file")],
+)
+def test_partial_file_that_does_not_fit_its_state_raises(tmp_path, content, difference):
     file = unfinished(tmp_path / "out.csv")
     file.append("a\n", 1)
-    file.state.unlink() if content is None else file.state.write_bytes(content)
-    with raises("InputError: got one that differs in model, aspects; pass --overwrite to start again"):
-        unfinished(tmp_path / "out.csv", resume=True)
-
-
-def test_partial_file_that_is_shortened_raises(tmp_path):
-    file = unfinished(tmp_path / "out.csv")
-    file.append("a\n", 1)
-    os.truncate(file.partial, 1)
-    with raises("InputError: got one that differs in the size of the file; pass --overwrite"):
+    if "size" in difference:
+        os.truncate(file.partial, 1)
+    elif content is None:
+        file.state.unlink()
+    else:
+        file.state.write_bytes(content)
+    with raises(f"InputError: got one that differs in {difference}; pass --overwrite to start again"):
         unfinished(tmp_path / "out.csv", resume=True)
 
 
@@ -228,25 +228,17 @@ def test_partial_file_replaces_only_with_overwrite(tmp_path):
     assert output.read_text() == "old"
     file = unfinished(output, resume=True)
     assert file.texts == 1
-    file.publish()
-    assert output.read_text() == "a\n" and [path.name for path in tmp_path.iterdir()] == ["out.csv"]
-    output.unlink()
-    unfinished(output)
-    output.write_text("somebody else's")
-    with raises("InputError: which exists. Set --overwrite to replace it"):
-        unfinished(output, resume=True)
-
-
-def test_partial_file_killed_after_publishing_leaves_the_output(tmp_path):
-    output = tmp_path / "out.csv"
-    file = unfinished(output)
-    file.append("a\n", 1)
     with interrupted(os, "replace", after=True):
         file.publish()
     assert output.read_text() == "a\n"
     with raises("InputError: which exists. Set --overwrite to replace it"):
         unfinished(output, resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+    output.unlink()
+    unfinished(output)
+    output.write_text("somebody else's")
+    with raises("InputError: which exists. Set --overwrite to replace it"):
+        unfinished(output, resume=True)
 
 
 def test_predict_killed_resumes(model, source, tmp_path, monkeypatch):
@@ -272,14 +264,6 @@ class Killed(BaseException):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("flags", [[], ["--format", "csv"]])
-def test_predict_compressed_input_raises(model, tmp_path, capsys, flags):
-    source = tmp_path / "texts.csv.gz"
-    source.write_bytes(b"\x1f\x8b")
-    assert run(model, "--input", source, *flags, "--text-column", "text") == 2
-    assert "expected a file that is not compressed, got .gz; decompress it" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("flag", [[], ["--resume"], ["--overwrite"]])
 def test_predict_second_run_raises(model, source, tmp_path, capsys, flag):
     output = tmp_path / "out.jsonl"
@@ -294,7 +278,7 @@ def test_predict_second_run_raises(model, source, tmp_path, capsys, flag):
 def test_predict_holds_the_predictions_of_a_chunk(model, tmp_path, monkeypatch):
     """The model is stubbed: only the table of texts requires more memory for more texts."""
     logits = lambda model, tokenizer, rows, *_: np.zeros((len(rows), 3))  # noqa: E731
-    monkeypatch.setattr(predictor, "predict_logits", logits)
+    monkeypatch.setattr(trained_model, "predict_logits", logits)
     monkeypatch.setattr(command, "WINDOW", 200)
     peaks = {}
     for count in (1_000, 1_000, 6_000):  # the first run imports modules
@@ -308,8 +292,10 @@ def test_predict_holds_the_predictions_of_a_chunk(model, tmp_path, monkeypatch):
     assert (peaks[6_000] - peaks[1_000]) / 5_000 < 700, peaks
 
 
-def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
+def test_predict_bad_input_prints_one_line(model, tmp_path, capsys):
     text, empty, broken = tmp_path / "in.txt", tmp_path / "empty.txt", tmp_path / "in.jsonl"
+    packed = tmp_path / "texts.csv.gz"
+    packed.write_bytes(b"\x1f\x8b")
     text.write_text("fine\n")
     empty.write_text("\n\n")
     broken.write_text('{"text": "fine"}\n{"words": "no"}\n')
@@ -335,6 +321,8 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         (["--input", broken, "--target-column=a"], "target-column: expected none, because this model has no targets"),
         (["--input", tmp_path / "in.pdf"], "suffix of a known format, got 'pdf'; select one with --format"),
         (["--input", tmp_path / "none.txt"], "cannot be read"),
+        (["--input", packed], "expected a file that is not compressed, got .gz; decompress it"),
+        (["--input", packed, "--format", "csv"], "expected a file that is not compressed, got .gz; decompress it"),
     ):
         assert run(model, *arguments) == 2
         captured = capsys.readouterr()
@@ -393,8 +381,9 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     captured = capsys.readouterr()
     assert [one["certainty"] for one in read_jsonl(captured.out)] == marks and shown_text in captured.err
     assert run(model, "--text", MANY[0], *flags) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[0].split()[3] == "certainty" and f"{marks[:3].count('uncertain')} of 3 predictions" in shown[-1]
+    captured = capsys.readouterr()
+    assert captured.out.split()[3] == "certainty"
+    assert f"{marks[:3].count('uncertain')} of 3 predictions" in captured.err
     for wrong in ("0", "1.5", "nan"):
         assert run(model, "--text", "a", "--min-confidence", wrong) == 2
         assert "expected a number above 0 and at most 1" in capsys.readouterr().err
@@ -413,19 +402,15 @@ def clock(monkeypatch):
     return now
 
 
-def test_progress_in_a_log_is_lines_of_whole_texts(model, source, tmp_path, clock, monkeypatch, capsys):
-    def slow(self, frame, progress=None, **options):
-        for batch in range(1, 7):  # batches that end within a text
-            clock[0] += 2
-            progress(batch / 6)
-        return predict(self, frame, **options)
-
+def test_progress_in_a_log_is_a_line_for_each_chunk(model, source, tmp_path, clock, monkeypatch, capsys):
     predict = Predictor.predict
-    monkeypatch.setattr(Predictor, "predict", slow)
-    monkeypatch.setattr(command, "WINDOW", 20)
+    monkeypatch.setattr(
+        Predictor, "predict", lambda *given, **options: clock.append(clock.pop() + 6) or predict(*given, **options)
+    )
+    monkeypatch.setattr(command, "WINDOW", 10)
     assert run(model, "--input", source, "--output", tmp_path / "out.jsonl") == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("predicting:")]
-    assert [line.split()[2] for line in lines] == ["10/23", "20/23", "21/23", "23/23"]
+    assert [line.split()[2] for line in lines] == ["10/23", "20/23", "23/23"]
     assert all("\r" not in line and "text" in line.split()[-1] for line in lines)
 
 
@@ -444,12 +429,16 @@ def test_progress_rate_counts_this_run_alone(clock, monkeypatch, shown):
 
 
 def test_progress_log_lines_are_seconds_apart(clock, capsys):
+    with hidden_bars():
+        hidden = progress_bar(4, "training", "step", done=1)
     bar = progress_bar(100, "training", "step", done=10)
     for second in range(13):
         clock[0] = 100.0 + second
         bar.set_postfix({"loss": f"{second}"}, refresh=False)
-        bar.update()
+        for one in (bar, hidden):
+            one.update()
     bar.close()
+    hidden.close()
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[2] for line in lines] == ["16/100", "21/100", "23/100"]
     assert [line.rpartition("loss=")[2] for line in lines] == ["5]", "10]", "12]"]
@@ -473,12 +462,3 @@ def test_progress_of_two_bars_in_a_log_is_lines(clock, capsys):
         ["training:", "2/4"],
         ["evaluating:", "2/4"],
     ]
-
-
-def test_hidden_bars_show_nothing(clock, capsys):
-    with hidden_bars():
-        bar = progress_bar(4, "training", "step", done=1)
-        clock[0] += 9
-        bar.update()
-        bar.close()
-    assert capsys.readouterr().err == ""

@@ -13,8 +13,7 @@ from html_tree import Tree
 from interrupted_runs import interrupted
 from qacg_models.cli.program import main
 from qacg_models.sentiment.metrics import wilson_interval
-from qacg_models.sentiment.prediction_files import PredictionFormat
-from qacg_models.sentiment.predictor import Predictor
+from qacg_models.sentiment.predictor import PredictionFormat, Predictor
 from qacg_models.sentiment.report.evaluation import (
     Prediction,
     Summary,

@@ -5,7 +5,6 @@ import pickle
 import pandas as pd
 import pytest
 from errors import raises
-from qacg_models.sentiment import predictor as module
 from qacg_models.sentiment.example import SENTIHOOD
 from qacg_models.sentiment.predictor import Predictor, UnusableRows
 from untrained import OWN, TEXTS, write_model
@@ -82,23 +81,15 @@ def test_predict_of_targets_takes_those_of_rows_or_texts(tmp_path):
     assert predictor.predict(frame, aspects=["price"])["target"].tolist() == frame["target"].tolist()
 
 
-def test_predict_sorts_texts_by_length(predictor, monkeypatch):
-    seen, plain = [], module.PackingCollator.__call__
+def test_predict_packs_texts_by_length(predictor, monkeypatch):
+    seen, forward = [], predictor.trained.model.forward
     monkeypatch.setattr(
-        module.PackingCollator,
-        "__call__",
-        lambda self, features: seen.append([len(one["input_ids"]) for one in features]) or plain(self, features),
+        predictor.trained.model, "forward", lambda **batch: seen.append(batch["cu_seqlens"].diff()) or forward(**batch)
     )
     texts = ["slow " * (number % 5 + 1) for number in range(10)]
     predictor.predict(pd.DataFrame({"text": texts}), aspects=["food"], batch_size=4)
-    lengths = [length for batch in seen for length in batch]
+    lengths = [length for batch in seen for length in batch.tolist()]
     assert [len(batch) for batch in seen] == [4, 4, 2] and lengths == sorted(lengths) != lengths[::-1]
-
-
-def test_predict_reports_its_progress(predictor, frame):
-    shares = []
-    predictor.predict(frame, batch_size=4, progress=shares.append)
-    assert shares == pytest.approx([4 / 9, 8 / 9, 1])
 
 
 @pytest.mark.parametrize(

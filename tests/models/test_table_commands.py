@@ -78,7 +78,7 @@ def test_targets_and_aspects_with_dashes_stay_apart(targets, aspects, tmp_path, 
 
 
 def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.sentiment.predictor.predict_logits", None)
+    monkeypatch.setattr("qacg_models.sentiment.trained_model.predict_logits", None)
     path = write_table(tmp_path / "in.csv", [("text", "n"), *(("" if n % 9 == 8 else "fine", n) for n in range(40))])
     printed = error_of(capsys, "predict", model, "--input", path)
     reason = "has an empty 'text' (also lines 19, 28, 37); fill in empty cells, or pass --skip-empty"
@@ -86,7 +86,7 @@ def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, m
 
 
 def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.sentiment.predictor.predict_logits", None)
+    monkeypatch.setattr("qacg_models.sentiment.trained_model.predict_logits", None)
     rows = [("text", "about"), *(("fine", "view" if n in (30, 32) else "food") for n in range(40))]
     path = write_table(tmp_path / "in.csv", rows)
     printed = error_of(capsys, "predict", model, "--input", path, "--aspect-column", "about")

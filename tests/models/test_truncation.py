@@ -8,8 +8,7 @@ from interrupted_runs import interrupted
 from qacg_models.cli.program import main
 from qacg_models.sentiment.encoding import encode_examples
 from qacg_models.sentiment.example import Example
-from qacg_models.sentiment.prediction_files import describe_truncation
-from qacg_models.sentiment.predictor import Predictor
+from qacg_models.sentiment.predictor import Predictor, describe_truncation
 from qacg_models.sentiment.trained_model import load_trained
 from untrained import OWN, write_model
 

@@ -26,7 +26,7 @@ def preload() -> None:
     """Imports the modules that commands import inside functions."""
     from importlib import import_module
 
-    for name in ("cli", "models.auto", "sentiment.prediction_files", "sentiment.training.trainer"):
+    for name in ("cli", "models.auto", "sentiment.predictor", "sentiment.training.trainer"):
         import_module(f"qacg_models.{name}")
 
 

@@ -13,10 +13,10 @@
 | metrics, calibration, the TF-IDF baseline | `metrics.py`, `calibration.py`, `tfidf.py` |
 | training | `training/` |
 | a trained model and its folder | `trained_model.py` |
-| predictions of a DataFrame, and their files | `predictor.py`, `prediction_files.py` |
+| predictions of a DataFrame, and the lines of their file | `predictor.py` |
 | the pipeline of transformers; classes for DataFrames and scikit-learn | `pipeline.py`, `estimators.py` |
 | checks of data, aspects for texts without labels | `checks.py`, `suggest.py` |
-| ONNX files | `export.py`, `onnx_file.py` |
+| ONNX files | `export.py` |
 | pages and tables of results | `report/` |
 | the demo | `demo.py` |
 """

@@ -343,7 +343,7 @@ def answer_sentences(predictor: Predictor, intro: str, read: Callable[[str], str
             return
         try:
             found = predictor.predict(pd.DataFrame({"text": [text]}, dtype=object))
-            print("\n".join(answer_lines(as_predictions(found, predictor.labels), predictor.labels[0])), flush=True)
+            print("\n".join(answer_lines(as_predictions(found), predictor.trained.task.labels[0])), flush=True)
         except InputError as error:
             print(f"  {error}", flush=True)
 

@@ -31,13 +31,16 @@ from qacg_models.sentiment.dataset import describe, load_frame, load_frames
 from qacg_models.sentiment.metrics import Metrics
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
 from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions
-from qacg_models.sentiment.trained_model import TrainedModel, download, save_trained, upload
+from qacg_models.sentiment.record import RUN_NAME
+from qacg_models.sentiment.trained_model import TrainedModel, save_trained
 from qacg_models.utils.progress import hidden_bars
 
 # Options that apply to files only.
 _OF_FILES = ("format", "delimiter", "quoting", "encoding", "skip_empty")
 _FRAME_OPTIONS = tuple(field.name for field in fields(DataOptions) if field.name not in _OF_FILES)
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+# The files of a model folder that are downloaded from the hub.
+_DOWNLOADED = ("*.json", "*.safetensors", "README.md", RUN_NAME)
 
 
 class AspectSentiment:
@@ -66,27 +69,22 @@ class AspectSentiment:
     """
 
     def __init__(self, trained: TrainedModel):
-        self.predictor = Predictor(trained)
-
-    @property
-    def trained(self) -> TrainedModel:
-        """The model with its tokenizer and records."""
-        return self.predictor.trained
+        self.predictor, self.trained = Predictor(trained), trained
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of the labels, in the order of the classes."""
-        return self.predictor.labels
+        return self.trained.task.labels
 
     @property
     def aspects(self) -> tuple[str, ...]:
         """Names of the aspects."""
-        return self.predictor.aspects
+        return self.trained.task.aspects
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the targets; an empty tuple for a model without targets."""
-        return self.predictor.targets
+        return self.trained.record.targets if self.trained.task.has_targets else ()
 
     @classmethod
     def fit(
@@ -181,7 +179,13 @@ class AspectSentiment:
         if not isinstance(folder, str | os.PathLike):
             raise TypeError(f"folder: expected a path or the name of a repository, got {type(folder).__name__}")
         if not Path(folder).exists() and _HUB_NAME.fullmatch(str(folder)):
-            folder = download(str(folder), revision=revision, token=token)
+            from huggingface_hub import snapshot_download
+
+            try:
+                folder = snapshot_download(str(folder), revision=revision, token=token, allow_patterns=[*_DOWNLOADED])
+            except (OSError, ValueError) as error:
+                reason = str(error).strip().partition("\n")[0]
+                raise InputError(f"{folder}: no such folder, and the download from the hub failed: {reason}") from None
         loaded = Predictor.from_pretrained(folder, attention=attention, device=device, int8=int8, threads=threads)
         return cls(loaded.trained)
 
@@ -270,7 +274,7 @@ class AspectSentiment:
             return found
         answers: list[list[AspectPrediction]] = [[] for _ in range(len(frame))]
         predicted = found.index[found["label"].notna()]
-        for place, answer in zip(predicted, as_predictions(found, self.labels)):
+        for place, answer in zip(predicted, as_predictions(found)):
             answers[place].append(answer)
         return answers[0] if isinstance(texts, str) else answers
 
@@ -349,7 +353,14 @@ class AspectSentiment:
             InputError: the model was loaded with int8, or a temporary file cannot be written.
             Exception: the error of huggingface_hub, unchanged.
         """
-        return upload(self.trained, repo_id, private=private, token=token, message=commit_message)
+        from huggingface_hub import HfApi
+
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(Path(folder) / "model")
+            hub = HfApi(token=token)
+            name = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+            files = Path(folder) / "model"
+            return str(hub.upload_folder(repo_id=name, folder_path=files, commit_message=commit_message))
 
 
 def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,12 +1,13 @@
-"""Aspect sentiment of the texts of a DataFrame: `Predictor.predict(frame) -> frame`.
+"""Aspect sentiment of the texts of a DataFrame, `Predictor.predict(frame) -> frame`, and the lines of its file.
 
 The command `qacg predict`, `qacg_models.AspectSentiment` and engines for many machines all call it.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,17 +20,10 @@ from qacg_kernels.call.validation import check_flag
 from qacg_models.errors import InputError
 from qacg_models.layers.context import fold_context, has_context_layers
 from qacg_models.sentiment.columns import ON_EMPTY, items, texts_of
-from qacg_models.sentiment.encoding import PackingCollator, check_text
-from qacg_models.sentiment.example import Example
-from qacg_models.sentiment.trained_model import (
-    TrainedModel,
-    in_int8,
-    load_trained,
-    predict_logits,
-    probabilities_of,
-)
-from qacg_models.utils.machine import cpu_threads
-from qacg_models.utils.text import split_sentences
+from qacg_models.sentiment.encoding import check_text
+from qacg_models.sentiment.example import Example, Task, blocks
+from qacg_models.sentiment.trained_model import TrainedModel, in_int8, load_trained
+from qacg_models.utils.text import counted, split_sentences
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -37,49 +31,40 @@ if TYPE_CHECKING:
 # Unit of a prediction: the whole text, truncated to the model's maximum length; each sentence; or all sentences
 # combined.
 BY = ("text", "sentence", "document")
+FORMATS = ("csv", "jsonl")
+DIGITS = 6  # decimals of a probability in a file
+CERTAIN, UNCERTAIN = "certain", "uncertain"
+LISTED = 10  # maximum number of rows in an error message
 
 
 def pieces(text: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str]:
-    """Returns the sentences of a text; sentences of more than `room` tokens are divided.
+    """Returns the sentences of a text that is not blank; sentences of more than `room` tokens are divided.
 
-    Such a sentence is divided between words. A word is divided only if it has more than `room` tokens.
-
-    Args:
-        text: the text; it must have a character other than white space.
-        tokenizer: the tokenizer of the model.
-        room: maximum number of tokens in a piece; special tokens and the context do not count.
+    Such a sentence is divided between words. A word is divided only if it has more than `room` tokens. Special tokens
+    and the context do not count.
     """
-    return [piece for sentence in split_sentences(text) for piece in _windows(sentence, tokenizer, room)]
-
-
-def _windows(sentence: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str]:
-    encoded = tokenizer(sentence, add_special_tokens=False, truncation=False, return_offsets_mapping=True)
-    places = encoded["offset_mapping"]
-    # Tokens with the first character of a word; a character can consist of several tokens.
-    begins = [number for number, (start, _) in enumerate(places) if not start or sentence[start - 1].isspace()]
-    found, first = [], 0
-    while len(places) - first > room:
-        last = max((number for number in begins if first < number <= first + room), default=first + room)
-        found.append(sentence[places[first][0] : places[last][0]].strip())
-        first = last
-    rest = sentence[places[first][0] if first else 0 :].strip()
-    return [piece for piece in [*found, rest] if piece]
+    found = []
+    for sentence in split_sentences(text):
+        encoded = tokenizer(sentence, add_special_tokens=False, truncation=False, return_offsets_mapping=True)
+        places = encoded["offset_mapping"]
+        # Tokens with the first character of a word; a character can consist of several tokens.
+        begins = [number for number, (start, _) in enumerate(places) if not start or sentence[start - 1].isspace()]
+        first = 0
+        while len(places) - first > room:
+            last = max((number for number in begins if first < number <= first + room), default=first + room)
+            found.append(sentence[places[first][0] : places[last][0]].strip())
+            first = last
+        found.append(sentence[places[first][0] if first else 0 :].strip())
+    return [piece for piece in found if piece]
 
 
 def combine(probabilities: np.ndarray, has_absent: bool) -> np.ndarray:
-    """Returns the probabilities of a document, computed from the probabilities of its sentences.
+    """Returns the (classes,) probabilities of a document, from the (S, classes) probabilities of its sentences.
 
     A document has an opinion if one of its sentences has an opinion: P(no opinion) is the minimum over the sentences.
     The other labels share the rest in proportion to the sum of their probabilities over the sentences. If these sums
-    are all 0, the result is the first sentence's probabilities. Without a label for "no opinion", the result is the
-    mean over the sentences.
-
-    Args:
-        probabilities: (S, classes) probabilities of S sentences, at least one.
-        has_absent: whether class 0 means "no opinion".
-
-    Returns:
-        (classes,) probabilities.
+    are all 0, the result is the first sentence's probabilities. If class 0 does not mean "no opinion" (`has_absent`),
+    the result is the mean over the sentences.
     """
     if not has_absent:
         return probabilities.mean(axis=0)
@@ -88,10 +73,6 @@ def combine(probabilities: np.ndarray, has_absent: bool) -> np.ndarray:
     if not opinions.sum():
         return probabilities[0]
     return np.concatenate([[absent], (1 - absent) * opinions / opinions.sum()])
-
-
-CERTAIN, UNCERTAIN = "certain", "uncertain"
-LISTED = 10  # maximum number of rows in an error message
 
 
 @dataclass(frozen=True)
@@ -188,38 +169,10 @@ class Predictor:
         int8: bool = False,
         threads: int | None = None,
     ) -> Self:
-        """Loads a model folder that `qacg train` wrote, and returns a predictor.
-
-        Args:
-            folder: the folder.
-            attention: attention implementation; None: the implementation used in training.
-            device: device of the model, such as "cuda".
-            int8: use int8 matrix products on the CPU, with torchao (`sentiment/trained_model.py`).
-            threads: CPU threads; 0: torch's default, or the CPU quota if that is lower; None: as in training.
-
-        Raises:
-            TypeError, ValueError: an argument has the wrong type, or `threads` is negative.
-            ModelFolderError: the folder does not exist, or its files are missing, unreadable or do not fit together.
-            InputError: the tokenizer cannot be loaded, or attention, device or int8 is not available.
-        """
+        """Loads a model folder with `load_trained`, and returns a predictor; `int8` applies `in_int8`."""
         check_flag("int8", int8)
         trained = load_trained(folder, attention, device=device, threads=threads)
         return cls(in_int8(trained) if int8 else trained)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the labels, in the order of the classes."""
-        return self.trained.task.labels
-
-    @property
-    def aspects(self) -> tuple[str, ...]:
-        """Names of the aspects."""
-        return self.trained.task.aspects
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Names of the targets; an empty tuple for a model without targets."""
-        return self.trained.record.targets if self.trained.task.has_targets else ()
 
     def predict(
         self,
@@ -231,7 +184,6 @@ class Predictor:
         batch_size: int = 64,
         min_confidence: float | None = None,
         on_empty: str = "raise",
-        progress: Callable[[float], object] | None = None,
     ) -> pd.DataFrame:
         """Predicts labels and probabilities of the aspects of texts.
 
@@ -243,14 +195,12 @@ class Predictor:
                 the text.
             by: unit of a prediction. "text": the whole text, truncated to the model's maximum length; "sentence": each
                 sentence of the text; "document": the whole text, from the predictions of all its sentences
-                (`pieces.combine`).
+                (`combine`).
             batch_size: maximum number of pairs of a text (or sentence) and a context in one packed batch; halved when
                 memory runs out.
             min_confidence: predictions with a lower probability are marked "uncertain" in the column `certainty`, the
                 others "certain"; None: no such column.
             on_empty: for rows with an empty text, target or aspect: "raise" UnusableRows, or "skip" the prediction.
-            progress: called after every batch with the share of the work that is done, in (0, 1]; None: a progress bar
-                is shown for more than 8,192 pairs.
 
         Returns:
             A frame with a row for each text and context, in the order of `frame` (aspects vary fastest), and with its
@@ -267,68 +217,51 @@ class Predictor:
             raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
         if min_confidence is not None and not 0 < min_confidence <= 1:
             raise InputError(f"min-confidence: expected a number above 0 and at most 1, got {min_confidence}")
-        asked = contexts_of(self.trained, frame, aspects, targets, on_empty)
-        cells = _cells(frame)
-        whole = by == "text"
-        parts = [[text] if whole or not pairs else self._pieces(text) for text, pairs in zip(cells["text"], asked)]
-        shares = self._shares(parts, asked, batch_size, progress)
-        rows: list[tuple] = []
-        blocks, end = [np.empty((0, len(self.labels)))], 0
-        for place, (of_text, pairs) in enumerate(zip(parts, asked)):
-            start, end = end, end + len(of_text) * len(pairs)
-            block = shares[start:end]
-            if not pairs:
-                rows.append((place, None, *(cells[name][place] or None for name in ("target", "text", "aspect"))))
-                block = np.full((1, len(self.labels)), np.nan)
-            elif by == "document":
-                by_pair = block.reshape(len(of_text), len(pairs), -1).swapaxes(0, 1)
-                block = np.array([combine(one, self.trained.task.has_absent) for one in by_pair])
-                of_text = [cells["text"][place]]
-            for number, part in enumerate(of_text, 1):
-                rows += [(place, number, target, part, aspect) for target, aspect in pairs]
-            blocks.append(block)
-        probabilities = np.concatenate(blocks)
-        places, sentences, about, texts, named = ([row[column] for row in rows] for column in range(5))
-        best = probabilities.argmax(axis=1)
-        labels = [None if number is None else self.labels[index] for number, index in zip(sentences, best)]
+        trained, task = self.trained, self.trained.task
+        asked, cells = contexts_of(trained, frame, aspects, targets, on_empty), _cells(frame)
+        rows: list[tuple] = []  # the place in `frame`, the number of the sentence, target, text and aspect
+        for place, (text, pairs) in enumerate(zip(cells["text"], asked)):
+            parts = [text]
+            if by != "text" and pairs:
+                parts = pieces(text, trained.tokenizer, max(1, min(trained.text_limits.values())))
+            rows += [(place, number, *pair, part) for number, part in enumerate(parts, 1) for pair in pairs]
+        examples = [_example(trained, text, target, aspect) for _, _, target, aspect, text in rows]
+        probabilities = trained.probabilities(examples, batch_size)
+        if by == "document":
+            sentences: dict[tuple, list[int]] = {}
+            for row, (place, _, *pair, _) in enumerate(rows):
+                sentences.setdefault((place, *pair), []).append(row)
+            rows = [(place, 1, *pair, cells["text"][place]) for place, *pair in sentences]
+            found = [combine(probabilities[numbers], task.has_absent) for numbers in sentences.values()]
+            probabilities = np.reshape(found, (-1, len(task.labels)))
+        skipped = [place for place, pairs in enumerate(asked) if not pairs]
+        names = ("target", "aspect", "text")
+        rows += [(place, None, *(cells[name][place] or None for name in names)) for place in skipped]
+        probabilities = np.concatenate([probabilities, np.full((len(skipped), len(task.labels)), np.nan)])
+        order = np.argsort([row[0] for row in rows], kind="stable")
+        return self._table(frame, [rows[row] for row in order], probabilities[order], by, min_confidence)
+
+    def _table(
+        self, frame: pd.DataFrame, rows: list[tuple], probabilities: np.ndarray, by: str, min_confidence: float | None
+    ) -> pd.DataFrame:
+        """Returns the result of `predict`; its rows have a place, a sentence (None: skipped), target, aspect, text."""
+        task = self.trained.task
+        places, sentences, targets, aspects, texts = ([row[column] for row in rows] for column in range(5))
+        best = probabilities.argmax(axis=1).tolist()
+        labels = [None if number is None else task.labels[index] for number, index in zip(sentences, best)]
         columns: dict[str, Any] = {"sentence": pd.array(sentences, dtype="Int64")} if by == "sentence" else {}
         if "id" in frame:
             columns["id"] = frame["id"].take(places).tolist()
-        if self.targets:
-            columns["target"] = about
-        columns |= {"text": texts, "aspect": named, "label": labels}
+        if task.has_targets:
+            columns["target"] = targets
+        columns |= {"text": texts, "aspect": aspects, "label": labels}
         if min_confidence is not None:
             marks = np.where(probabilities.max(axis=1) >= min_confidence, CERTAIN, UNCERTAIN)
             columns["certainty"] = [None if label is None else mark for label, mark in zip(labels, marks.tolist())]
         if not rows:  # pandas makes float64 columns of empty lists, for which its string methods raise AttributeError
             columns = {name: pd.Series([], dtype="Int64" if name == "sentence" else "str") for name in columns}
-        columns |= {f"p({name})": probabilities[:, number] for number, name in enumerate(self.labels)}
+        columns |= {f"p({name})": probabilities[:, number] for number, name in enumerate(task.labels)}
         return pd.DataFrame(columns).set_axis(frame.index.take(places))
-
-    def _pieces(self, text: str) -> list[str]:
-        return pieces(text, self.trained.tokenizer, max(1, min(self.trained.text_limits.values())))
-
-    def _shares(
-        self,
-        parts: list[list[str]],
-        asked: list[list[tuple[str, str]]],
-        batch_size: int,
-        progress: Callable[[float], object] | None,
-    ) -> np.ndarray:
-        """Returns the probabilities of each part of a text with each of its contexts, which vary fastest."""
-        trained = self.trained
-        rows = [
-            Example("", part, trained.task.context(target, aspect), target, aspect, None, 0)
-            for of_text, pairs in zip(parts, asked)
-            for part in of_text
-            for target, aspect in pairs
-        ]
-        pack = PackingCollator(getattr(trained.model.config, "shares_texts", False))
-        with cpu_threads(trained.threads):
-            logits = predict_logits(
-                trained.model, trained.tokenizer, rows, trained.record.max_length, batch_size, pack, progress
-            )
-        return probabilities_of(logits, trained.calibration.temperatures)
 
 
 def contexts_of(
@@ -340,10 +273,8 @@ def contexts_of(
 ) -> list[list[tuple[str, str]]]:
     """Returns the pairs of target and aspect for which each text of a frame is predicted; aspects vary fastest.
 
-    The arguments are those of `Predictor.predict`, as are the errors.
-
-    Returns:
-        For each row of `frame` a list of pairs, which is empty for a skipped row. Without targets, the target is "".
+    The arguments and errors are those of `Predictor.predict`. A skipped row has no pairs. Without targets, the target
+    is "".
     """
     if on_empty not in ON_EMPTY:
         raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {on_empty!r}.")
@@ -401,16 +332,17 @@ def examples_of(
 ) -> list[Example]:
     """Returns an unlabelled example for each text and each of its contexts; arguments and errors of `contexts_of`."""
     asked = contexts_of(trained, pd.DataFrame({"text": list(texts)}, dtype=object), aspects, targets)
-    return [
-        Example("", text, trained.task.context(target, aspect), target, aspect, None, 0)
-        for text, pairs in zip(texts, asked)
-        for target, aspect in pairs
-    ]
+    return [_example(trained, text, *pair) for text, pairs in zip(texts, asked) for pair in pairs]
 
 
-def as_predictions(found: pd.DataFrame, labels: Sequence[str]) -> list[AspectPrediction]:
-    """Returns the rows of `Predictor.predict`, without skipped texts, as predictions of a model with these labels."""
+def _example(trained: TrainedModel, text: str, target: str, aspect: str) -> Example:
+    return Example("", text, trained.task.context(target, aspect), target, aspect, None, 0)
+
+
+def as_predictions(found: pd.DataFrame) -> list[AspectPrediction]:
+    """Returns the rows of `Predictor.predict`, without skipped texts, as predictions."""
     found = found[found["label"].notna()]
+    labels = [name[2:-1] for name in found if name.startswith("p(")]
     targets = found["target"] if "target" in found else [""] * len(found)
     shares = found[[f"p({label})" for label in labels]].to_numpy().tolist()
     return [
@@ -452,3 +384,73 @@ def _names(argument: str, names: Any, known: Sequence[str]) -> tuple[str, ...]:
         kind = f"{argument.removesuffix('s')}s"
         raise InputError(f"{argument}: expected one of the model's {kind} ({', '.join(known)}), got {unknown!r}")
     return tuple(names)
+
+
+@dataclass(frozen=True)
+class PredictionFormat:
+    """The format of a file of predictions.
+
+    A line has the input line, the columns of `Predictor.predict`, and the other columns of the input (in JSONL the
+    objects `probabilities` and `columns`).
+
+    Attributes:
+        data_format: "csv" or "jsonl".
+        task: task of the model.
+        others: names of the input's other columns, which are copied; in a CSV, a column with the name of an output
+            field becomes `NAME (input)`.
+    """
+
+    data_format: str
+    task: Task
+    others: tuple[str, ...] = ()
+
+    def lines(self, found: pd.DataFrame, table: pd.DataFrame, header: bool = True) -> str:
+        """Returns predictions as lines, each with its line end; `header` adds that of a CSV.
+
+        Args:
+            found: the predictions, from `Predictor.predict`; the index has positions in `table`.
+            table: the input, with the columns `others`; the index has the line numbers.
+            header: whether the lines of a CSV begin with the header.
+        """
+        shares = found[[f"p({label})" for label in self.task.labels]]
+        fields = found.drop(columns=shares.columns)
+        fields.insert(0, "line", table.index[found.index])
+        others = table[[*self.others]].iloc[found.index]
+        if self.data_format == "csv":
+            cells = pd.concat([fields, shares], axis=1)
+            for name in self.others:
+                own = name
+                while own in cells:
+                    own = f"{own} (input)"
+                cells[own] = others[name].to_numpy()
+            return cells.to_csv(index=False, header=header, lineterminator="\n", float_format=f"%.{DIGITS}f")
+        records = fields.astype(object).where(fields.notna(), None).to_dict("records")
+        rounded = shares.round(DIGITS).set_axis(self.task.labels, axis=1).to_dict("records")
+        for record, probabilities, copies in zip(records, rounded, others.to_dict("records")):
+            record["probabilities"] = None if record["label"] is None else probabilities
+            record |= {"columns": copies} if self.others else {}
+        return "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
+
+
+def describe_truncation(
+    trained: TrainedModel, texts: Iterable[tuple[str, Sequence[str]]], advice: str
+) -> tuple[int, str | None]:
+    """Counts the texts that are truncated in at least one of their contexts; texts without a context do not count.
+
+    Args:
+        trained: the model.
+        texts: each text with the names of its contexts.
+        advice: end of the line.
+
+    Returns:
+        The number of truncated texts, and a line with the counts and the advice; None if no text is truncated.
+    """
+    limits, total, cut = trained.text_limits, 0, 0
+    for block in blocks((text, min(limits[name] for name in names)) for text, names in texts if names):
+        found = trained.tokenizer(
+            [text for text, _ in block], add_special_tokens=False, truncation=False, verbose=False
+        )
+        total += len(block)
+        cut += sum(len(ids) > limit for ids, (_, limit) in zip(found["input_ids"], block))
+    of_texts = counted(total, "text")
+    return cut, f"truncated to {trained.record.max_length} tokens: {cut:,} of {of_texts}; {advice}" if cut else None

@@ -649,17 +649,17 @@ def most_uncertain(
     Raises:
         InputError: the model has targets, for which a sheet has no column.
     """
-    if predictor.targets:
+    if predictor.trained.task.has_targets:
         raise InputError(
             "with: expected a model whose contexts are aspects only, got a model with targets. Omit --with."
         )
     found: list[tuple[float, int, SheetRow]] = []
     for start in range(0, len(sentences), SENTENCES):
         part = sentences[start : start + SENTENCES]
-        pairs = [(text, aspect) for text in part for aspect in predictor.aspects]
+        pairs = [(text, aspect) for text in part for aspect in predictor.trained.task.aspects]
         rows = [(text, aspect) for text, aspect in pairs if (normalized(text), aspect) not in exclude]
         frame = pd.DataFrame(rows, columns=["text", "aspect"])
-        for answer in as_predictions(predictor.predict(frame, batch_size=batch_size), predictor.labels):
+        for answer in as_predictions(predictor.predict(frame, batch_size=batch_size)):
             sure = answer.probabilities[answer.label]
             found.append((sure, len(found), SheetRow(answer.text, answer.aspect, f"{answer.label}? {sure:.2f}")))
         found = sorted(found, key=lambda one: one[:2])[:count] if len(found) > 4 * count else found

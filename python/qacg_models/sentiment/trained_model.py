@@ -1,4 +1,4 @@
-"""A trained model and its folder: loading, logits, int8, saving, and the hub.
+"""A trained model and its folder: loading, logits, int8, saving, and the model card.
 
 A row is a text with a context (an aspect, or a target and an aspect). `MODEL/` has config.json (with contexts and
 labels), model.safetensors, tokenizer.json, run.yaml (options that reproduce the training), training.json (data, machine
@@ -12,10 +12,8 @@ classifier and gates stay in float.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -25,12 +23,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.layers.context import fold_context, has_context_layers
 from qacg_models.models.auto import BACKBONES, load_class
-from qacg_models.models.base import ASPECT_SENTIMENT, CARD_NAME
+from qacg_models.models.base import ASPECT_SENTIMENT, CARD_NAME, EncoderPreTrainedModel
 from qacg_models.sentiment.calibration import (
     CALIBRATION_NAME,
     UNCALIBRATED,
@@ -39,8 +37,14 @@ from qacg_models.sentiment.calibration import (
     read_calibration,
     write_calibration,
 )
-from qacg_models.sentiment.encoding import batch_maker, by_length, encode_examples, load_tokenizer
-from qacg_models.sentiment.example import Example, Task, blocks
+from qacg_models.sentiment.encoding import (
+    PackingCollator,
+    PaddingCollator,
+    by_length,
+    encode_examples,
+    load_tokenizer,
+)
+from qacg_models.sentiment.example import Example, Task
 from qacg_models.sentiment.metrics import (
     Metrics,
     class_scores,
@@ -67,10 +71,7 @@ from qacg_models.utils.text import counted, markdown_table, percent
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_models.models.base import EncoderPreTrainedModel
-
 logger = logging.getLogger(__name__)
-
 
 SORTED_TOGETHER = 8192  # number of rows that are encoded and sorted by length at a time
 
@@ -85,9 +86,8 @@ class TrainedModel:
         record: content of training.json.
         calibration: content of calibration.json, whose temperatures scale all logits before softmax; without the
             file, UNCALIBRATED, which has the temperature 1.
-        int8: whether the encoder uses int8 (`sentiment/trained_model.py`).
-        given_threads: number of CPU threads of predictions; 0: torch's default, or the CPU quota if that is lower;
-            None: as in training.
+        int8: whether the encoder uses int8.
+        threads: number of CPU threads of predictions, for `cpu_threads`.
     """
 
     model: EncoderPreTrainedModel
@@ -95,21 +95,11 @@ class TrainedModel:
     record: TrainingRecord
     calibration: Calibration = UNCALIBRATED
     int8: bool = False
-    given_threads: int | None = None
-
-    @property
-    def threads(self) -> int | None:
-        """Number of CPU threads, for `cpu_threads`; 0 or None: the default of that function.
-
-        The number is `given_threads`, or the training option `threads` if `given_threads` is None.
-        """
-        return self.record.options.threads if self.given_threads is None else self.given_threads
+    threads: int | None = None
 
     @property
     def thread_count(self) -> int:
         """The number of CPU threads that predictions use."""
-        import torch
-
         with cpu_threads(self.threads):
             return torch.get_num_threads()
 
@@ -143,57 +133,29 @@ class TrainedModel:
         found = self.tokenizer(list(self.contexts), add_special_tokens=False, truncation=False)
         return {name: room - len(ids) for name, ids in zip(self.contexts, found["input_ids"])}
 
-    def probabilities(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-        """Returns `logits` as (N, classes) float64 probabilities, with temperature scaling."""
-        return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
+    def features(self, rows: Sequence[Example]) -> list[dict]:
+        """Returns the unpadded model inputs of each row (`encode_examples`)."""
+        return _features(self.model, self.tokenizer, rows, self.record.max_length)
 
     def logits(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
         """Returns (N, classes) float64 logits, without temperature scaling, as `predict_logits` does."""
         with cpu_threads(self.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
-    def features(self, rows: Sequence[Example]) -> list[dict]:
-        """Returns the unpadded model inputs of each row (`encode_examples`)."""
-        return _features(self.model, self.tokenizer, rows, self.record.max_length)
+    def probabilities(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
+        """Returns `logits` as (N, classes) float64 probabilities, with temperature scaling."""
+        return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
-        """Returns the task's metrics of the model on `rows`.
-
-        The batch size is always 64 and the number of threads is always `thread_count`, so that repeated calls return
-        equal values.
-
-        Args:
-            rows: labelled rows.
-
-        Raises:
-            InputError, ValueError: as `logits` and `judge`.
-        """
+        """Returns the task's metrics of the model on labelled rows, in batches of 64 rows."""
         return self.judge(rows, self.logits(rows))(None)
 
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-        """Returns a function that computes the task's metrics for given weights of the rows.
-
-        Its argument is (N,) weights, equal for all rows of a sentence and target; None: each row counts once.
-
-        Args:
-            rows: labelled rows.
-            logits: (N, classes) logits of the model, in the order of `rows`.
-
-        Raises:
-            ValueError: `logits` has another number of rows; there are no rows; or the metrics require each aspect once
-                for every sentence and target, and an aspect is missing or repeated.
-        """
+        """Returns a function that computes metrics of (N, classes) logits for given weights of rows (`judge_for`)."""
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
 
     def confusion(self, rows: Sequence[Example], logits: np.ndarray) -> dict[str, tuple[tuple[int, ...], ...]]:
-        """Returns the confusion matrix of each aspect in `rows`, in the task's order.
-
-        A confusion matrix has the number of rows by true label (first index) and predicted label (second index).
-
-        Args:
-            rows: labelled rows.
-            logits: (N, classes) logits of the model, in the order of `rows`.
-        """
+        """Returns the confusion matrix of each aspect in labelled rows: counts by true label, then predicted label."""
         predicted = probabilities_of(logits, self.calibration.temperatures).argmax(axis=1)
         aspects = np.array([row.aspect for row in rows])
         gold = np.array([row.label for row in rows])
@@ -205,10 +167,7 @@ class TrainedModel:
         return found
 
     def majority(self, rows: Sequence[Example]) -> Metrics:
-        """Returns the metrics of the majority baseline.
-
-        For every row, the baseline predicts the label shares of the training split as probabilities.
-        """
+        """Returns the metrics of the majority baseline: the label shares of the training split for every row."""
         return judge(self.task, rows, majority_probabilities(self.record.label_shares, len(rows)))
 
 
@@ -226,8 +185,7 @@ def load_trained(
             training.
 
     Raises:
-        TypeError: `folder` is no path, or `threads` is not an integer.
-        ValueError: `threads` is negative.
+        TypeError, ValueError: `folder` is no path, or `threads` is not an integer or negative.
         ModelFolderError: the folder does not exist, or a file is missing, unreadable or does not fit the other files.
         InputError: the tokenizer cannot be loaded, or the attention implementation or the device is not available.
     """
@@ -260,7 +218,8 @@ def load_trained(
     if (count := len(calibration.temperatures)) not in (1, len(record.task.labels)):
         expected = f"expected 1 temperature, or {len(record.task.labels)} (one for each label)"
         raise ModelFolderError(f"{folder / CALIBRATION_NAME}: {expected}, got {count}")
-    return TrainedModel(model.eval(), tokenizer, record, calibration, given_threads=threads)
+    threads = record.options.threads if threads is None else threads
+    return TrainedModel(model.eval(), tokenizer, record, calibration, threads=threads)
 
 
 def check_attention(kind: type[EncoderPreTrainedModel], attention: str) -> None:
@@ -277,63 +236,65 @@ def predict_logits(
     rows: Sequence[Example],
     max_length: int,
     batch_size: int = 64,
-    make_batch: Callable[[Sequence[dict]], dict] | None = None,
-    progress: Callable[[float], object] | None = None,
 ) -> np.ndarray:
     """Returns (N, classes) float64 logits, in the order of `rows`; batches consist of rows with similar lengths.
 
-    If a batch does not fit into memory, a warning is logged and the size of this and all later batches is halved.
+    If a batch does not fit into memory, a warning is logged and the size of this and all later batches is halved. A
+    progress bar is shown for more than SORTED_TOGETHER rows.
 
     Args:
         model, tokenizer: the model and its tokenizer.
-        rows: the examples.
+        rows: the examples; labels are ignored.
         max_length: maximum number of tokens in an input.
-        batch_size: maximum number of rows in a batch; halved when memory runs out.
-        make_batch: collates features into model inputs; None: as in training (`batch_maker`).
-        progress: called after every batch with the share of rows that are done, in (0, 1]; None: a progress bar is
-            shown for more than 8,192 rows (SORTED_TOGETHER).
+        batch_size: maximum number of rows in a batch.
 
     Raises:
         TypeError: `batch_size` is not an integer.
         InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row does
             not fit into memory.
     """
-    import torch
-
     check_count("batch_size", batch_size)
-    make_batch = make_batch or batch_maker(model, tokenizer)
+    collate: PackingCollator | PaddingCollator = PaddingCollator(tokenizer.pad_token_id)
+    if isinstance(model, EncoderPreTrainedModel):  # a class of transformers reads no packed batch
+        collate = PackingCollator(getattr(model.config, "shares_texts", False))
     logits = np.empty((len(rows), model.config.num_labels))
-    shows_bar = progress is None and len(rows) > SORTED_TOGETHER
     with (
-        nullcontext() if shows_bar else hidden_bars(),
+        nullcontext() if len(rows) > SORTED_TOGETHER else hidden_bars(),
         closing(progress_bar(len(rows), "evaluating", "row")) as bar,
         torch.inference_mode(),
         _evaluating(model),
     ):
-        for first, block in zip(range(0, len(rows), SORTED_TOGETHER), blocks(rows, SORTED_TOGETHER)):
-            features = _features(model, tokenizer, block, max_length)
+        for first in range(0, len(rows), SORTED_TOGETHER):
+            features = _features(model, tokenizer, rows[first : first + SORTED_TOGETHER], max_length)
             order = by_length([len(feature["input_ids"]) for feature in features])
             start = 0
             while start < len(order):
                 chosen = order[start : start + batch_size]
-                found = _logits_if_they_fit(model, make_batch([features[index] for index in chosen]))
-                if found is not None:
-                    logits[first + np.array(chosen)] = found
-                    start += len(chosen)
-                    bar.update(len(chosen))
-                    if progress is not None:
-                        progress((first + start) / len(rows))
-                elif len(chosen) > 1:
+                batch = collate([features[index] for index in chosen])
+                batch.pop("labels", None)
+                try:
+                    inputs = {
+                        name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+                        for name, value in batch.items()
+                    }
+                    logits[first + np.array(chosen)] = model(**inputs).logits.double().cpu().numpy()
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    if len(chosen) == 1:
+                        raise InputError(
+                            "text: expected a text that fits into memory, got"
+                            f" {len(features[chosen[0]]['input_ids'])} tokens. Use another device, or a model with a"
+                            " smaller maximum length."
+                        ) from None
                     batch_size = len(chosen) // 2
                     logger.warning(
                         "a batch of %d rows does not fit into memory; reducing the batch size to %d",
                         *(len(chosen), batch_size),
                     )
                 else:
-                    raise InputError(
-                        f"text: expected a text that fits into memory, got {len(features[chosen[0]]['input_ids'])} "
-                        "tokens. Use another device, or a model with a smaller maximum length."
-                    )
+                    start += len(chosen)
+                    bar.update(len(chosen))
     return logits
 
 
@@ -356,23 +317,6 @@ def _features(
     return encode_examples(rows, tokenizer, contexts, max_length, standalone)[0]
 
 
-def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarray | None:
-    """Returns float64 logits of a batch; None if the device runs out of memory."""
-    import torch
-
-    try:
-        inputs = {
-            name: value.to(model.device) if isinstance(value, torch.Tensor) else value
-            for name, value in batch.items()
-            if name != "labels"
-        }
-        return model(**inputs).logits.double().cpu().numpy()
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-    return None
-
-
 def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,)) -> np.ndarray:
     """Returns softmax(logits / temperature), (N, classes) float64.
 
@@ -380,12 +324,11 @@ def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,))
         logits: (N, classes).
         temperatures: one value for all rows; or one value per class, used for the rows with that predicted class.
     """
-    import torch
-
-    with cpu_threads(1):  # with more threads, torch can deadlock in a process whose parent used threads before the fork
-        scores = torch.from_numpy(logits).double()
-        by_label = torch.tensor(temperatures, dtype=torch.float64).expand(scores.shape[-1])
-        return (scores / by_label[scores.argmax(-1, keepdim=True)]).softmax(-1).numpy()
+    logits = np.asarray(logits, dtype=np.float64)
+    by_label = np.broadcast_to(temperatures, logits.shape[-1])
+    scaled = logits / by_label[logits.argmax(-1, keepdims=True)]
+    powers = np.exp(scaled - scaled.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
 
 
 # The oldest tested release. On the CPU, some older releases compute int8 products as int32 products, which is slow.
@@ -395,10 +338,8 @@ LEAST_TORCHAO = (0, 18)
 def in_int8(trained: TrainedModel) -> TrainedModel:
     """Quantizes the encoder of a model to int8, in place, and sets the model to evaluation mode.
 
-    If the model has context layers, `fold_context` first folds them into the projections of attention.
-
-    Returns:
-        A TrainedModel with `int8` set to True and the same model object.
+    If the model has context layers, `fold_context` first folds them into the projections of attention. Returns the same
+    model object in a TrainedModel whose `int8` is True.
 
     Raises:
         InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or int8
@@ -421,7 +362,10 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
             if type(linear) is nn.Linear and not (fold is not None and name.startswith("attention.self.")):
                 quantize(linear)
         if fold is not None:
-            fold.weight = _quantized(fold.weight, quantize)
+            linear = nn.Linear(fold.weight.shape[1], fold.weight.shape[0], bias=False, dtype=fold.weight.dtype)
+            linear.weight = nn.Parameter(fold.weight, requires_grad=False)
+            quantize(linear)
+            fold.weight = linear.weight.detach()
     return replace(trained, int8=True)
 
 
@@ -431,11 +375,12 @@ def load_quantizer() -> Callable[[nn.Module], None]:
     Raises:
         InputError: torchao is not installed, too old, or incompatible with this torch.
     """
-    least = _shown(LEAST_TORCHAO)
+    least = ".".join(map(str, LEAST_TORCHAO))
     install = f"run pip install 'torchao>={least}' (the extra `int8`), or omit --int8"
-    if importlib.util.find_spec("torchao") is None:
-        raise InputError(f"int8: expected the package torchao, got none; {install}")
-    version = importlib.metadata.version("torchao")
+    try:
+        version = importlib.metadata.version("torchao")
+    except importlib.metadata.PackageNotFoundError:
+        raise InputError(f"int8: expected the package torchao, got none; {install}") from None
     if tuple(int(part) for part in version.split(".")[:2]) < LEAST_TORCHAO:
         raise InputError(f"int8: expected torchao {least} or newer, got {version}; {install}")
     try:
@@ -457,14 +402,6 @@ def load_quantizer() -> Callable[[nn.Module], None]:
     return quantize
 
 
-def _quantized(weight: Tensor, quantize: Callable[[nn.Module], None]) -> Tensor:
-    """Returns an (out, in) float weight as the quantized tensor of an int8 linear layer."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=weight.dtype)
-    layer.weight = nn.Parameter(weight, requires_grad=False)
-    quantize(layer)
-    return layer.weight.detach()
-
-
 def _check_products(quantize: Callable[[nn.Module], None]) -> None:
     """Raises InputError if int8 products saturate on this CPU.
 
@@ -483,8 +420,51 @@ def _check_products(quantize: Callable[[nn.Module], None]) -> None:
         )
 
 
-def _shown(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
+@hidden_library_bars()
+def save_trained(trained: TrainedModel, folder: Path | str) -> None:
+    """Writes a model folder atomically, with the weights in memory; an existing model folder is replaced.
+
+    run.yaml has the options of the training, but not the paths of the training data. Side effects: `declare_task`
+    changes the model's configuration, and the tokenizer in memory loses its truncation and padding.
+
+    Raises:
+        InputError: the model was loaded with int8; `folder` is a file, or a folder that is neither empty nor a model
+            folder; or a file cannot be written.
+    """
+    folder, record = Path(folder), trained.record
+    if trained.int8:
+        raise InputError("int8: expected a model in float to save, got one in int8. Load it without int8.")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD_NAME).is_file()):
+        raise InputError(
+            f"{folder}: expected a new or empty folder, or a model folder, got other files. Choose another folder."
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder.parent}: cannot be created ({error.strerror}). Choose another folder.") from None
+    with explain_write_errors(folder.resolve().parent), atomic_folder(folder) as new:
+        declare_task(trained)
+        trained.model.save_pretrained(new)
+        # `encode_examples` sets truncation and padding, which the saved tokenizer should not have.
+        trained.tokenizer.backend_tokenizer.no_truncation()
+        trained.tokenizer.backend_tokenizer.no_padding()
+        trained.tokenizer.save_pretrained(new)
+        if trained.calibration != UNCALIBRATED:
+            write_calibration(new, trained.calibration)
+        write_run_file(new / RUN_NAME, [], record.data_options, record.options, [record.options.seed])
+        write_record(new / RECORD_NAME, record)
+        write_card(new, trained)
+
+
+def declare_task(trained: TrainedModel) -> None:
+    """Stores contexts, maximum length and temperatures in the model's configuration, where the pipeline reads them."""
+    trained.model.config.task_specific_params = {
+        ASPECT_SENTIMENT: {
+            "contexts": list(trained.contexts),
+            "max_length": trained.record.max_length,
+            "temperatures": list(trained.calibration.temperatures),
+        }
+    }
 
 
 def write_card(folder: Path, trained: TrainedModel) -> None:
@@ -537,119 +517,14 @@ def _facts(trained: TrainedModel) -> str:
 def _by_aspect(trained: TrainedModel, split: str) -> str:
     """Returns a Markdown table of a split's scores by aspect and label; labels without rows are left out."""
     lines = [
-        [_cell(aspect), _cell(label), *map(percent, (one.precision, one.recall, one.f1)), f"{one.support:,}"]
+        [
+            *(name.replace("|", "\\|") for name in (aspect, label)),
+            *map(percent, (one.precision, one.recall, one.f1)),
+            f"{one.support:,}",
+        ]
         for aspect, matrix in trained.record.confusion[split].items()
         for label, one in zip(trained.task.labels, class_scores(np.array(matrix)))
         if one.support
     ]
     header = [f"{split}: aspect", "label", "precision in %", "recall in %", "F1 in %", "rows"]
     return markdown_table(header, lines, texts=2)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-# The files of a model folder that `download` fetches.
-FILES = ("*.json", "*.safetensors", "README.md", RUN_NAME)
-
-
-def save_trained(trained: TrainedModel, folder: Path | str) -> None:
-    """Writes a model folder atomically; an existing model folder is replaced.
-
-    The weights in memory are saved. run.yaml has the options of the training, but not the paths of the training data.
-    Side effects: `declare_task` changes the model's configuration, and the tokenizer in memory loses its truncation and
-    padding.
-
-    Raises:
-        InputError: the model was loaded with int8; `folder` is a file, or a folder that is neither empty nor a model
-            folder; or a file cannot be written.
-    """
-    folder = Path(folder)
-    if trained.int8:
-        raise InputError("int8: expected a model in float to save, got one in int8. Load it without int8.")
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD_NAME).is_file()):
-        raise InputError(
-            f"{folder}: expected a new or empty folder, or a model folder, got other files. Choose another folder."
-        )
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder.parent}: cannot be created ({error.strerror}). Choose another folder.") from None
-    with explain_write_errors(folder.resolve().parent), atomic_folder(folder) as new:
-        _write(trained, new)
-
-
-def declare_task(trained: TrainedModel) -> None:
-    """Stores contexts, maximum length and temperatures in the model's configuration, where the pipeline reads them."""
-    trained.model.config.task_specific_params = {
-        ASPECT_SENTIMENT: {
-            "contexts": list(trained.contexts),
-            "max_length": trained.record.max_length,
-            "temperatures": list(trained.calibration.temperatures),
-        }
-    }
-
-
-@hidden_library_bars()
-def _write(trained: TrainedModel, new: Path) -> None:
-    record = trained.record
-    declare_task(trained)
-    trained.model.save_pretrained(new)
-    # `encode_examples` sets truncation and padding, which the saved tokenizer should not have.
-    trained.tokenizer.backend_tokenizer.no_truncation()
-    trained.tokenizer.backend_tokenizer.no_padding()
-    trained.tokenizer.save_pretrained(new)
-    if trained.calibration != UNCALIBRATED:
-        write_calibration(new, trained.calibration)
-    write_run_file(new / RUN_NAME, [], record.data_options, record.options, [record.options.seed])
-    write_record(new / RECORD_NAME, record)
-    write_card(new, trained)
-
-
-def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: str | bool | None, message: str) -> str:
-    """Uploads a model to a repository of the Hugging Face hub; creates the repository if it does not exist.
-
-    Args:
-        trained: the model.
-        repo_id: name of the repository, such as "me/hotel-reviews".
-        private: whether a new repository is private; None: the default of the hub.
-        token: access token of the hub; True or None: the stored token; False: no token.
-        message: message of the commit.
-
-    Returns:
-        The URL of the commit.
-
-    Raises:
-        InputError: the model was loaded with int8, or a file of the temporary folder cannot be written.
-        Exception: huggingface_hub cannot create the repository or upload the folder. Its error is raised
-            unchanged: OSError, ValueError, or an error of its HTTP client.
-    """
-    from huggingface_hub import HfApi
-
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "model"
-        save_trained(trained, model)
-        hub = HfApi(token=token)
-        name = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
-        return str(hub.upload_folder(repo_id=name, folder_path=model, commit_message=message))
-
-
-def download(name: str, *, revision: str | None, token: str | bool | None) -> Path:
-    """Downloads a model from the Hugging Face hub, and returns the folder of its local copy.
-
-    Args:
-        name: name of the repository, such as "me/hotel-reviews".
-        revision: branch, tag or commit; None: the main branch.
-        token: access token of the hub; True or None: the stored token; False: no token.
-
-    Raises:
-        InputError: the download failed.
-    """
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, revision=revision, token=token, allow_patterns=list(FILES)))
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise InputError(f"{name}: no such folder, and the download from the hub failed: {reason}") from None

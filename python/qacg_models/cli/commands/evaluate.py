@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.sentiment.dataset import describe_examples
     from qacg_models.sentiment.example import distinct
     from qacg_models.sentiment.metrics import intervals
-    from qacg_models.sentiment.prediction_files import describe_truncation
+    from qacg_models.sentiment.predictor import describe_truncation
     from qacg_models.sentiment.report.evaluation import (
         Breakdown,
         Confidence,

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 import tempfile
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
 
-if TYPE_CHECKING:
-    from qacg_models.sentiment.example import Example
-    from qacg_models.sentiment.export import Check
-    from qacg_models.sentiment.report.model_page import Runtime
-    from qacg_models.sentiment.trained_model import TrainedModel
-
 USES_MODELS = True
 PAGE = "page"
+SUFFIXES = {"onnx": ".onnx", PAGE: ".html"}
+PACKAGES = ("onnx", "onnxruntime", "onnxscript")  # required in addition to torch
 CHECKED_ROWS = 500  # a row is a text with an aspect; more take longer, and fewer miss rare differences
 HELP = "write a trained model as one ONNX file, or as an offline page, checked against the model"
 DESCRIPTION = (
@@ -56,71 +52,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exports the model, prints the comparison of the file with the model, and returns 0, or 1 if the check fails."""
-    from qacg_models.sentiment.export import (
-        SUFFIX,
-        check_output,
-        check_packages,
-        rows_at_hand,
-        spread,
-    )
-    from qacg_models.sentiment.report.model_page import SUFFIX as PAGE_SUFFIX
+    _check(arguments)
+    from qacg_models.sentiment.export import export, rows_at_hand
+    from qacg_models.sentiment.report.model_page import RUNTIME_ARCHIVE, page_facts, read_runtime, write_model_page
     from qacg_models.sentiment.trained_model import load_trained
 
-    to_page = arguments.to == PAGE
-    check_output(arguments.output, PAGE_SUFFIX if to_page else SUFFIX, arguments.overwrite)
-    check_packages()
-    runtime = _runtime(arguments)
+    to_page, output = arguments.to == PAGE, arguments.output
+    runtime = read_runtime(arguments.runtime or Path(RUNTIME_ARCHIVE)) if to_page else None
     trained = load_trained(arguments.model)
-    rows, source = rows_at_hand(trained, arguments.model)
-    chosen = spread(rows, CHECKED_ROWS)
-    if runtime is not None:
-        found = _write_page(arguments, trained, chosen, runtime)
+    rows, source = rows_at_hand(trained, arguments.model, CHECKED_ROWS)
+    convert = partial(export, trained, rows=rows, int8=arguments.int8 or to_page, say=_say)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if runtime is None:
+        found = convert(output)
     else:
-        found = _export(arguments, trained, chosen, arguments.output)
+        facts = page_facts(trained)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "model.onnx")
+            found = convert(file)
+            if found.passed:
+                write_model_page(output, trained, facts, file.read_bytes(), runtime)
     print(f"checked on {source}\n{found}")
     if not found.passed:
-        line = f"{arguments.output}: not written, because its predictions differ from those of the model"
-        print(f"qacg export: {line}", file=sys.stderr)
+        print(
+            f"qacg export: {output}: not written, because its predictions differ from those of the model",
+            file=sys.stderr,
+        )
         return 1
-    print(f"written to {arguments.output} ({arguments.to}, {arguments.output.stat().st_size / 1e6:.1f} MB)")
+    print(f"written to {output} ({arguments.to}, {output.stat().st_size / 1e6:.1f} MB)")
     return 0
 
 
-def _export(arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence[Example], output: Path) -> Check:
-    from qacg_models.sentiment.export import export
+def _check(arguments: argparse.Namespace) -> None:
+    """Raises InputError if the output may not be written, --runtime does not apply, or a package is not installed."""
+    from qacg_models.utils.files import check_writable
 
-    return export(
-        trained,
-        output,
-        rows,
-        overwrite=arguments.overwrite,
-        int8=arguments.int8 or arguments.to == PAGE,
-        say=lambda line: print(f"{line} ...", file=sys.stderr),
-    )
-
-
-def _runtime(arguments: argparse.Namespace) -> Runtime | None:
-    """Returns the runtime for a page; None for the other formats, for which --runtime raises InputError."""
-    from qacg_models.sentiment.report.model_page import RUNTIME_ARCHIVE, read_runtime
-
-    if arguments.to == PAGE:
-        return read_runtime(arguments.runtime or Path(RUNTIME_ARCHIVE))
-    if arguments.runtime is not None:
+    output, suffix = arguments.output, SUFFIXES[arguments.to]
+    if output.suffix != suffix:
+        raise InputError(f"output: expected a name that ends in {suffix}, got {output}")
+    if output.is_dir():
+        raise InputError(f"output: expected a file, got the folder {output}")
+    if output.exists() and not arguments.overwrite:
+        raise InputError(f"output: expected a new file, got {output}, which exists. Set --overwrite to replace it.")
+    check_writable("output", output)
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"to: expected the packages {', '.join(missing)}, which are not installed. Run pip install"
+            f" {' '.join(missing)}."
+        )
+    if arguments.runtime is not None and arguments.to != PAGE:
         raise InputError(f"runtime: expected --to {PAGE} with --runtime, got {arguments.to}. Omit --runtime.")
-    return None
 
 
-def _write_page(
-    arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence[Example], runtime: Runtime
-) -> Check:
-    """Exports the model to a temporary file, writes the page if the check passes, and returns the check's result."""
-    from qacg_models.sentiment.report.model_page import page_facts, write_model_page
-
-    facts = page_facts(trained)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "model.onnx")
-        found = _export(arguments, trained, rows, file)
-        if found.passed:
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
-            write_model_page(arguments.output, trained, facts, file.read_bytes(), runtime)
-    return found
+def _say(line: str) -> None:
+    print(f"{line} ...", file=sys.stderr)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -21,7 +24,7 @@ from qacg_models.cli.flags import (
 )
 from qacg_models.errors import InputError
 from qacg_models.sentiment.text_files import STANDARD_INPUT
-from qacg_models.utils.files import lock_output
+from qacg_models.utils.files import check_not_input, check_writable, explain_write_errors, lock_output, partial_path
 from qacg_models.utils.machine import world_size
 from qacg_models.utils.text import clipped, counted
 
@@ -30,11 +33,9 @@ if TYPE_CHECKING:
 
     from qacg_models.sentiment.columns import Columns
     from qacg_models.sentiment.example import RowProblems
-    from qacg_models.sentiment.prediction_files import PredictionFormat
-    from qacg_models.sentiment.predictor import Predictor
-    from qacg_models.sentiment.report.evaluation import Summary
+    from qacg_models.sentiment.predictor import PredictionFormat, Predictor
 
-    Predict = Callable[..., pd.DataFrame]
+    Predict = Callable[[pd.DataFrame], pd.DataFrame]
 
 USES_MODELS = True
 WINDOW = 1024  # texts that are predicted and written at a time
@@ -91,12 +92,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints the predictions; returns 0."""
     from qacg_models.sentiment.example import RowProblems, Source
-    from qacg_models.sentiment.prediction_files import PredictionFormat, describe_truncation
-    from qacg_models.sentiment.predictor import Predictor
+    from qacg_models.sentiment.predictor import PredictionFormat, Predictor, describe_truncation
     from qacg_models.utils.machine import local_device
 
-    _check(arguments)
-    _check_output(arguments)
+    data_format = _check(arguments)
     predictor = Predictor.from_pretrained(
         arguments.model,
         attention=arguments.attention,
@@ -104,7 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
         int8=arguments.int8,
         threads=arguments.threads,
     )
-    if arguments.target_column is not None and not predictor.targets:
+    task = predictor.trained.task
+    if arguments.target_column is not None and not task.has_targets:
         raise InputError(
             f"target-column: expected none, because this model has no targets, got {arguments.target_column}. Omit it."
         )
@@ -114,8 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = {field: name for field, name in names.items() if name is not None}
     frame = table[[*names.values()]].set_axis([*names], axis=1).reset_index(drop=True)
     contexts = _contexts(arguments, predictor, table.index, frame)
-    others = tuple(name for name in table if name not in names.values())
-    form = PredictionFormat(_form(arguments.output), predictor.trained.task, others)
+    form = PredictionFormat(data_format, task, tuple(name for name in table if name not in names.values()))
     predict = partial(
         predictor.predict,
         aspects=arguments.aspects,
@@ -126,13 +125,10 @@ def run(arguments: argparse.Namespace) -> int:
         on_empty="skip" if arguments.skip_empty else "raise",
     )
     print_machine_line(predictor.trained, arguments.batch_size)
-    if arguments.output is not None:
-        dependencies = _dependencies(arguments, predictor, table) | {"columns": names}
-        _write(arguments, predict, frame, form, table, dependencies)
-    elif arguments.input is not None:
+    if arguments.output is None:
         _print(arguments, predict, frame, form, table)
     else:
-        _print_table(arguments, predict(frame))
+        _write(arguments, predict, frame, form, table, _dependencies(arguments, predictor, table) | {"columns": names})
     notes = sys.stderr if arguments.output is None else sys.stdout
     if skipped.total:
         rows = f"{counted(skipped.total, 'row')} ({skipped.summary()})"
@@ -142,6 +138,50 @@ def run(arguments: argparse.Namespace) -> int:
         if note := describe_truncation(predictor.trained, zip(frame["text"], contexts), advice)[1]:
             print(note, file=notes)
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> str:
+    """Checks the arguments before the model is loaded, and returns the format of the output; raises InputError."""
+    from qacg_models.sentiment.predictor import FORMATS
+
+    if world_size() > 1:
+        raise InputError(
+            f"torchrun: expected one process for a prediction, got {world_size()}. Split the input, predict each file"
+            " with a command of its own, or use an engine for many machines: Ray Data, Spark or Dask."
+        )
+    check_machine_flags(arguments)
+    if arguments.resume and arguments.overwrite:
+        raise InputError("resume, overwrite: expected at most one of them, got both. Omit one.")
+    for name in ("aspect", "target"):
+        if getattr(arguments, f"{name}_column") is not None and getattr(arguments, f"{name}s"):
+            raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both. Omit one.")
+    if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
+        arguments.input_format = "txt"
+    by_suffix = arguments.input is not None and arguments.input_format == "auto"
+    of_tables = ("skip_empty", "aspect_column", "target_column", "id_column")
+    given = [name.replace("_", "-") for name in of_tables if getattr(arguments, name)]
+    is_text = arguments.input.suffix.lower() == ".txt" if by_suffix else arguments.input_format in ("auto", "txt")
+    if given and is_text:
+        raise InputError(
+            f"{given[0]}: expected a table as --input, got lines of text, which have no columns and whose empty lines"
+            f" are skipped. Omit --{given[0]}."
+        )
+    if arguments.output is None:
+        for name in ("resume", "overwrite", "summary"):
+            if getattr(arguments, name):
+                raise InputError(f"{name}: expected --output FILE with --{name}, got none.")
+        return "jsonl"
+    for name, path in (("output", arguments.output), ("summary", arguments.summary)):
+        if path is not None:
+            check_writable(name, path)
+            if arguments.input is not None:
+                check_not_input(name, path, 0 if arguments.input == STANDARD_INPUT else arguments.input)
+    if arguments.summary is not None and arguments.summary.resolve() == arguments.output.resolve():
+        raise InputError(f"summary: expected a file other than --output, got {arguments.summary}.")
+    data_format = arguments.output.suffix.lower().removeprefix(".")
+    if data_format not in FORMATS:
+        raise InputError(f"output: expected a name that ends in .{' or .'.join(FORMATS)}, got {arguments.output}.")
+    return data_format
 
 
 def _read(arguments: argparse.Namespace, skipped: RowProblems) -> tuple[pd.DataFrame, Columns]:
@@ -184,19 +224,42 @@ def _contexts(
     return [[predictor.trained.task.context(*pair) for pair in pairs] for pairs in asked]
 
 
+def _print(
+    arguments: argparse.Namespace, predict: Predict, frame: pd.DataFrame, form: PredictionFormat, table: pd.DataFrame
+) -> None:
+    """Prints the predictions: those of --text as a table, those of --input as JSONL, by chunks."""
+    from qacg_models.sentiment.predictor import UNCERTAIN
+    from qacg_models.sentiment.report.tables import text_table
+
+    marks: Counter[str] = Counter()
+    size = len(frame) if arguments.input is None else WINDOW
+    for start in range(0, len(frame), size):
+        found = predict(frame[start : start + size])
+        if arguments.min_confidence is not None:
+            marks.update(found["certainty"].dropna())
+        if arguments.input is None:
+            cells = found.drop(columns="sentence", errors="ignore")
+            cells = cells.map(lambda cell: clipped(cell) if isinstance(cell, str) else f"{cell:.3f}")
+            cells.insert(0, "text", cells.pop("text"))
+            print(text_table([*cells], cells.to_numpy().tolist()))
+        else:
+            sys.stdout.write(form.lines(found, table))
+    if arguments.min_confidence is not None:
+        print(_describe_uncertain(arguments, marks[UNCERTAIN], marks.total()), file=sys.stderr)
+
+
 def _dependencies(arguments: argparse.Namespace, predictor: Predictor, table: pd.DataFrame) -> dict[str, Any]:
     """Returns what the predictions depend on, as JSON types."""
     import hashlib
 
+    from pandas.util import hash_pandas_object
+
     from qacg_models.sentiment.dataset import file_digest
 
-    texts = hashlib.sha256()
-    for row in table.itertuples(name=None):
-        texts.update(repr(row).encode())
     return {name: getattr(arguments, name) for name in DECIDING} | {
         "model": file_digest(arguments.model / "model.safetensors"),
         "temperatures": list(predictor.trained.calibration.temperatures),
-        "texts": texts.hexdigest(),
+        "texts": hashlib.sha256(hash_pandas_object(table).to_numpy().tobytes()).hexdigest(),
     }
 
 
@@ -208,25 +271,19 @@ def _write(
     table: pd.DataFrame,
     dependencies: dict[str, Any],
 ) -> None:
-    from qacg_models.sentiment.prediction_files import PartialFile
-    from qacg_models.sentiment.report.evaluation import summarize
+    from qacg_models.sentiment.report.evaluation import summarize, write_summary
     from qacg_models.utils.progress import progress_bar
 
-    count = len(frame)
     with lock_output(arguments.output, print):
-        file = PartialFile(arguments.output, dependencies, resume=arguments.resume, overwrite=arguments.overwrite)
+        file = PartialFile(arguments.output, dependencies, arguments.resume, arguments.overwrite)
         done = file.texts
-        with closing(progress_bar(count, "predicting", "text", done=done)) as bar:
-            for start in range(done, count, WINDOW):
+        with closing(progress_bar(len(frame), "predicting", "text", done=done)) as bar:
+            for start in range(done, len(frame), WINDOW):
                 texts = frame[start : start + WINDOW]
-
-                def advance(share: float, start: int = start, size: int = len(texts)) -> None:
-                    bar.update(start + int(share * size + 1e-6) - bar.n)  # whole texts
-
-                file.append(form.lines(predict(texts, progress=advance), table, header=not start), len(texts))
-                advance(1.0)
+                file.append(form.lines(predict(texts), table, header=not start), len(texts))
+                bar.update(len(texts))
         file.publish()
-    note = f"; {counted(done, 'text')} of {count:,} by the interrupted run" if done else ""
+    note = f"; {counted(done, 'text')} of {len(frame):,} by the interrupted run" if done else ""
     print(f"predictions in {arguments.output}{note}")
     if arguments.min_confidence is None and arguments.summary is None:
         return
@@ -234,46 +291,10 @@ def _write(
     if arguments.min_confidence is not None:
         print(_describe_uncertain(arguments, summary.uncertain, summary.total))
     if arguments.summary is not None:
-        _write_summary(arguments, summary)
-
-
-def _write_summary(arguments: argparse.Namespace, summary: Summary) -> None:
-    from qacg_models.sentiment.report.evaluation import write_summary
-
-    arguments.summary.parent.mkdir(parents=True, exist_ok=True)
-    source = "the texts of --text" if arguments.input is None else arguments.input.name
-    write_summary(arguments.summary, summary, source, arguments.by)
-    print(f"summary in {arguments.summary} (open it in a browser)")
-
-
-def _print(
-    arguments: argparse.Namespace, predict: Predict, frame: pd.DataFrame, form: PredictionFormat, table: pd.DataFrame
-) -> None:
-    """Prints the predictions as JSONL."""
-    from qacg_models.sentiment.predictor import UNCERTAIN
-
-    uncertain = total = 0
-    for start in range(0, len(frame), WINDOW):
-        found = predict(frame[start : start + WINDOW])
-        sys.stdout.write(form.lines(found, table))
-        if arguments.min_confidence is not None:
-            uncertain += found["certainty"].eq(UNCERTAIN).sum()
-            total += found["label"].count()
-    if arguments.min_confidence is not None:
-        print(_describe_uncertain(arguments, uncertain, total), file=sys.stderr)
-
-
-def _print_table(arguments: argparse.Namespace, found: pd.DataFrame) -> None:
-    from qacg_models.sentiment.predictor import UNCERTAIN
-    from qacg_models.sentiment.report.tables import text_table
-
-    found = found.drop(columns="sentence", errors="ignore")
-    shares = [name for name in found if name.startswith("p(")]
-    cells = found.assign(text=found["text"].map(clipped), **{name: found[name].map("{:.3f}".format) for name in shares})
-    header = ["text", *(name for name in found if name != "text")]
-    print(text_table(header, cells[header].to_numpy().tolist()))
-    if arguments.min_confidence is not None:
-        print(_describe_uncertain(arguments, found["certainty"].eq(UNCERTAIN).sum(), len(found)))
+        arguments.summary.parent.mkdir(parents=True, exist_ok=True)
+        source = "the texts of --text" if arguments.input is None else arguments.input.name
+        write_summary(arguments.summary, summary, source, arguments.by)
+        print(f"summary in {arguments.summary} (open it in a browser)")
 
 
 def _describe_uncertain(arguments: argparse.Namespace, uncertain: int, total: int) -> str:
@@ -284,61 +305,63 @@ def _describe_uncertain(arguments: argparse.Namespace, uncertain: int, total: in
     )
 
 
-def _check(arguments: argparse.Namespace) -> None:
-    if world_size() > 1:
-        raise InputError(
-            f"torchrun: expected one process for a prediction, got {world_size()}. Split the input, predict each file"
-            " with a command of its own, or use an engine for many machines: Ray Data, Spark or Dask."
-        )
-    check_machine_flags(arguments)
-    if arguments.resume and arguments.overwrite:
-        raise InputError("resume, overwrite: expected at most one of them, got both. Omit one.")
-    if arguments.output is None:
-        for name in ("resume", "overwrite", "summary"):
-            if getattr(arguments, name):
-                raise InputError(f"{name}: expected --output FILE with --{name}, got none.")
-    if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
-        arguments.input_format = "txt"
-    records = [
-        f"{name}_column" for name in ("aspect", "target", "id") if getattr(arguments, f"{name}_column") is not None
-    ]
-    data_format = arguments.input_format
-    by_suffix = arguments.input is not None and (data_format, arguments.input.suffix.lower()) == ("auto", ".txt")
-    lines_only = arguments.input is None or data_format == "txt" or by_suffix
-    if lines_only and arguments.skip_empty:
-        raise InputError(
-            "skip-empty: expected a table as --input, got lines of text. Omit --skip-empty: empty lines of a text file"
-            " are always skipped."
-        )
-    if lines_only and records:
-        flag = records[0].replace("_", "-")
-        raise InputError(
-            f"{flag}: expected a table as --input, got lines of text, which have no columns. Omit --{flag}."
-        )
-    for name in ("aspect", "target"):
-        if getattr(arguments, f"{name}_column") is not None and getattr(arguments, f"{name}s"):
-            raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both. Omit one.")
+class PartialFile:
+    """The unfinished file of an output, OUTPUT.partial, to which whole chunks are appended.
 
+    The first line of OUTPUT.partial.state has what the predictions depend on. After a chunk is on the disk, a line with
+    the number of predicted texts and the size of the file follows. So a resumed run cuts a chunk that is not whole.
+    """
 
-def _check_output(arguments: argparse.Namespace) -> None:
-    from qacg_models.utils.files import check_not_input, check_writable
+    def __init__(self, output: Path, run: dict[str, Any], resume: bool, overwrite: bool):
+        self.output, self.partial, self.texts = output, partial_path(output), 0
+        self.state = self.partial.with_name(f"{self.partial.name}.state")
+        if output.is_dir():
+            raise InputError(f"output: expected a file, got the folder {output}")
+        if overwrite:
+            self.partial.unlink(missing_ok=True)
+        begun = self.partial.exists()
+        if begun and not resume:
+            advice = "pass --resume to continue it, or --overwrite to start again"
+            raise InputError(f"{self.partial}: has an unfinished run; {advice}")
+        if not begun:
+            self.state.unlink(missing_ok=True)
+        replaces = self._continue(run) if begun else overwrite
+        if output.exists() and not replaces:
+            raise InputError(f"output: expected a new file, got {output}, which exists. Set --overwrite to replace it.")
+        if not begun:
+            self.state.write_text(json.dumps(run | {"replaces": replaces}) + "\n", encoding="utf-8")
+            self.partial.touch()
 
-    if arguments.output is None:
-        return
-    for name in ("output", "summary"):
-        path = getattr(arguments, name)
-        if path is not None:
-            check_writable(name, path)
-        if path is not None and arguments.input is not None:
-            check_not_input(name, path, 0 if arguments.input == STANDARD_INPUT else arguments.input)
-    if arguments.summary is not None and arguments.summary.resolve() == arguments.output.resolve():
-        raise InputError(f"summary: expected a file other than --output, got {arguments.summary}.")
+    def _continue(self, run: dict[str, Any]) -> bool:
+        """Cuts what follows the last whole chunk; returns whether the run was started to replace an existing file."""
+        found, size = {}, 0
+        try:
+            first, *chunks, _ = self.state.read_text(encoding="utf-8").split("\n")
+            found = dict(json.loads(first))
+            self.texts, size = map(int, chunks[-1].split()) if chunks else (0, 0)
+        except (FileNotFoundError, ValueError, TypeError):
+            pass
+        other = [name for name in run if found.get(name) != run[name]]
+        other += ["the size of the file"] if self.partial.stat().st_size < size else []
+        if other:
+            raise InputError(
+                f"{self.partial}: expected an unfinished run with the same model, options and texts, got one that"
+                f" differs in {', '.join(other)}; pass --overwrite to start again"
+            )
+        os.truncate(self.partial, size)
+        return bool(found.get("replaces"))
 
+    def append(self, lines: str, texts: int) -> None:
+        """Writes the lines of a number of texts to the disk, and then the state."""
+        with explain_write_errors(self.partial), self.partial.open("ab") as file:
+            file.write(lines.encode())
+            file.flush()
+            os.fsync(file.fileno())
+            self.texts += texts
+            with self.state.open("a", encoding="utf-8") as state:
+                state.write(f"{self.texts} {file.tell()}\n")
 
-def _form(output: Path | None) -> str:
-    from qacg_models.sentiment.prediction_files import FORMATS
-
-    data_format = "jsonl" if output is None else output.suffix.lower().removeprefix(".")
-    if data_format not in FORMATS:
-        raise InputError(f"output: expected a name that ends in .{' or .'.join(FORMATS)}, got {output}.")
-    return data_format
+    def publish(self) -> None:
+        """Renames the complete file."""
+        os.replace(self.partial, self.output)
+        self.state.unlink(missing_ok=True)

@@ -30,8 +30,7 @@ from qacg_models.sentiment.metrics import (
     plain,
     wilson_interval,
 )
-from qacg_models.sentiment.prediction_files import PredictionFormat
-from qacg_models.sentiment.predictor import UNCERTAIN
+from qacg_models.sentiment.predictor import UNCERTAIN, PredictionFormat
 from qacg_models.sentiment.report.html_report import (
     Report,
     Section,

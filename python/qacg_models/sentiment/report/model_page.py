@@ -32,7 +32,6 @@ from qacg_models.utils.files import atomic_write
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-SUFFIX = ".html"
 RUNTIME_VERSION = "1.30.0"
 RUNTIME_ARCHIVE = f"onnxruntime-web-{RUNTIME_VERSION}.tgz"
 # The files of the npm package that the page contains, with their SHA-256.
