@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import qacg_models.sentiment.report
 from html_tree import Tree
+from qacg_models.sentiment.report import Report, framed, loss_plot
 from qacg_models.sentiment.report.analysis import signed_shades, signed_table, token_strip
-from qacg_models.sentiment.report.html_report import Report, framed, loss_plot
 
 FOLDER = Path(qacg_models.sentiment.report.__file__).with_name("page")
 STYLES = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "viewer.css", "summary.css")}
@@ -109,7 +109,7 @@ def test_only_frames_are_wider_than_a_phone():
 def page(tmp_path):
     report = Report(tmp_path / "report", "Title", "Lead")
     section = report.section("A & B")
-    section.heading("Heading")
+    section.add("h3", "Heading")
     section.table("numbers", (["name", "%"], [["a", "1.5"]]))
     plot = framed(loss_plot([[1, 1.0], [2, 0.5]]), "training loss", role="img")
     section.picture(plot, "It fell <at> last.", "Cross-entropy.")

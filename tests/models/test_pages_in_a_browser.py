@@ -12,8 +12,8 @@ from browser import CHECKS
 from full_members import member, members
 from qacg_models.sentiment import demo
 from qacg_models.sentiment.example import Example
+from qacg_models.sentiment.report import Report, framed, loss_plot
 from qacg_models.sentiment.report.analysis import write_analysis
-from qacg_models.sentiment.report.html_report import Report, framed, loss_plot
 from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS, write_model
 
@@ -42,7 +42,7 @@ def pages(trained, tmp_path_factory):
     results, confidence, training, machine = (report.section(f"Part {number}") for number in range(4))
     columns = ["case", *(f"a long title {number}" for number in range(9))]
     results.table("figures", (columns, [[f"case {number}", *["1.25e-03"] * 9] for number in range(3)]))
-    results.text("a" * 200, "note")
+    results.add("p", "a" * 200, "note")
     results.table(
         "errors", (["line", "text", "label"], [["1", "a sentence that is too long for one line of a phone", "b"]])
     )

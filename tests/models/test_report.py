@@ -12,9 +12,9 @@ from qacg_models.sentiment import demo
 from qacg_models.sentiment.calibration import read_calibration
 from qacg_models.sentiment.dataset import load_data, sample_directory, sample_reviews
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.report import Report, html_table
 from qacg_models.sentiment.report.analysis import example_maps
-from qacg_models.sentiment.report.html_report import Report
-from qacg_models.sentiment.report.tables import html_table, text_table
+from qacg_models.sentiment.report.tables import text_table
 from qacg_models.sentiment.training import train
 
 TINY = TrainingOptions(epochs=1, hidden_size=16, layers=2, heads=2, intermediate_size=32)
@@ -48,9 +48,9 @@ def test_report_page_is_offline_and_well_formed(tmp_path):
     report = Report(tmp_path / "report", "Title <b>", "lead & more")
     for number in range(2):
         section = report.section(f"Part {number}")
-        section.text('a < b & "c"')
-        section.quote("<script>alert(1)</script>")
-        section.preformatted("x  <y>")
+        section.add("p", 'a < b & "c"')
+        section.add("blockquote", "<script>alert(1)</script>")
+        section.add("pre", "x  <y>")
         section.table("numbers", (["name", "%"], [["<i>", "1.5"]]))
         section.picture("<svg></svg>", "caption <u>", "reading <u>")
     page = Tree(report.write().read_text(encoding="utf-8"))
@@ -151,7 +151,8 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     (tmp_path / "reviews.csv").write_text("".join([header, *lines[:1469:10]]), encoding="utf-8")
     monkeypatch.setattr(demo, "sample_reviews", lambda: tmp_path / "reviews.csv")
     asked = []
-    monkeypatch.setattr(demo, "is_terminal", lambda: True)
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
     monkeypatch.setattr(demo, "answer_sentences", lambda ask, intro: asked.append(intro))
     status = demo.run(tmp_path / "report", tmp_path / "model", TINY)
     out = capsys.readouterr().out

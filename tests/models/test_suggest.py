@@ -15,12 +15,10 @@ from errors import raises
 from invented_reviews import RESTAURANT, aspect_of, restaurant_reviews, terse_reviews
 from qacg_models import AspectSentiment
 from qacg_models.cli.program import main
-from qacg_models.sentiment import suggest as proposals_module
 from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.example import SENTIHOOD
 from qacg_models.sentiment.options import DataOptions
 from qacg_models.sentiment.suggest import (
-    Words,
     choose,
     dev_rows,
     distinct,
@@ -85,8 +83,7 @@ def write(path, rows):
         pytest.param(GERMAN, "war", "aber", str.lower, id="german-without-capitals"),
     ],
 )
-def test_propose_groups_the_nouns_of_an_aspect(aspects, was, but, spell, monkeypatch):
-    monkeypatch.setattr(proposals_module, "ASPECTS", 4)
+def test_propose_groups_the_nouns_of_an_aspect(aspects, was, but, spell):
     texts = [(spell(text), about) for text, about in two_clause_reviews(aspects, was, but)]
     proposals = propose([text for text, _ in texts])
     expected = {name: {spell(noun.split()[1]) for noun in nouns.split("|")} for name, (nouns, _) in aspects.items()}
@@ -94,24 +91,17 @@ def test_propose_groups_the_nouns_of_an_aspect(aspects, was, but, spell, monkeyp
     for one in proposals:
         (name,) = [name for name, nouns in expected.items() if set(one.words) == nouns]
         assert one.name in one.words
-        assert set(one.picked) == {number for number, (_, about) in enumerate(texts) if name in about}
-        assert all(word in texts[number][0].split() for number, words in zip(one.picked, one.found) for word in words)
+        assert set(one.found) == {number for number, (_, about) in enumerate(texts) if name in about}
+        assert all(word in texts[number][0].split() for number, words in one.found.items() for word in words)
     assert proposals == propose([text for text, _ in texts]), "deterministic"
 
 
-def test_words_leave_out_contractions():
-    assert Words.of(["the room could’ve been bigger, and they'd agree"]).stems == [{"room", "bigger", "agree"}]
-
-
-def test_words_separate_nouns_from_opinions():
-    texts = [*sentences_of(ENGLISH), *["The fresh soup was cold and the best of all."] * 9]
-    words = Words.of(texts)
+def test_propose_leaves_out_words_that_are_no_aspects():
+    texts = [*sentences_of(ENGLISH), *["The fresh soup was cold, and the best of all they'd want."] * 9]
     nouns = {noun.split()[1] for names, _ in ENGLISH.values() for noun in names.split("|")}
-    assert set(words.nouns(least=3)) == nouns
-    assert not words.german
-    assert Words.of(sentences_of(GERMAN, "war", "aber")).german
+    assert {word for one in propose(texts) for word in one.words} == nouns
     always = [f"LOCATION1 is {word} and the {word} of it" for word in ("shop", "park")] * 20
-    assert Words.of(always).nouns(least=3) == ["park", "shop"], "a word of every sentence does not distinguish them"
+    assert {one.name for one in propose(always)} == {"park", "shop"}
 
 
 def test_propose_nouns_without_opinions_separately():
@@ -159,8 +149,7 @@ def test_noun_rows_alternate_aspects_without_repeats():
     assert distinct(["One is here. Two is there."], by_sentence=True) == ["One is here.", "Two is there."]
     proposals = propose(sentences)
     rows = noun_rows(sentences, proposals, 12)
-    first = list(dict.fromkeys(row.text for row in rows))[:4]
-    assert all(sentences.index(text) in one.picked for text, one in zip(first, proposals))
+    assert {row.aspect for row in rows if row.hint} == {one.name for one in proposals}
     everything = noun_rows(sentences, proposals, 10_000)
     pairs = [(row.text, row.aspect) for row in everything]
     assert len(set(pairs)) == 3 * len(sentences), "the two aspects of each sentence, and one more"
@@ -172,14 +161,14 @@ def test_most_uncertain_excludes_pairs(tmp_path):
     asked = AspectSentiment.from_pretrained(folder)
     answers = [answer for text in TEXTS for answer in asked(text)]
     answers.sort(key=lambda answer: answer.probabilities[answer.label])
-    rows = most_uncertain(asked.predictor, TEXTS, 5)
+    rows = most_uncertain(TEXTS, asked.predictor, 5)
     assert [(row.text, row.aspect) for row in rows] == [(answer.text, answer.aspect) for answer in answers[:5]]
     least = answers[0]
     assert rows[0].hint == f"{least.label}? {least.probabilities[least.label]:.2f}"
-    assert most_uncertain(asked.predictor, TEXTS, 4, exclude={rows[0].pair}) == rows[1:]
+    assert most_uncertain(TEXTS, asked.predictor, 4, exclude={rows[0].pair}) == rows[1:]
     with_targets = AspectSentiment.from_pretrained(write_model(tmp_path / "targets", SENTIHOOD, layers=1))
     with raises("InputError: with targets"):
-        most_uncertain(with_targets.predictor, TEXTS, 5)
+        most_uncertain(TEXTS, with_targets.predictor, 5)
 
 
 def test_docs_suggest_commands_run(tmp_path, monkeypatch):
@@ -231,7 +220,7 @@ def covered(picked, categories):
 
 def covered_share(texts, categories):
     known = set().union(*categories)
-    return len(covered([one.picked for one in propose(texts)], categories)) / len(known)
+    return len(covered([one.found for one in propose(texts)], categories)) / len(known)
 
 
 def test_propose_finds_the_categories_of_sentihood(sentihood):
@@ -327,19 +316,7 @@ def test_train_on_a_sheet_reports_what_dev_estimates(reviews, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "the column 'split' divides the rows: 60 train, 20 dev" in printed
     assert "dev (rows that the column 'split' marks as dev; if they are a random sample" in printed
-    assert (
-        main(
-            [
-                "evaluate",
-                str(model),
-                "--data",
-                str(sheet),
-                "--split",
-                "dev",
-            ]
-        )
-        == 0
-    )
+    assert main(["evaluate", str(model), "--data", str(sheet), "--split", "dev"]) == 0
     assert "metrics are identical to those that training stored" in capsys.readouterr().out
 
 
@@ -408,9 +385,9 @@ def test_suggest_with_labelled_rows_reserves_dev_rows_once(tmp_path):
 def test_suggest_own_aspects_take_their_words():
     sentences = [*["The car park was full."] * 3, *["Cars everywhere, steep bill."] * 4, *["Fine."] * 20]
     bill, parking, value = choose(sentences, [], ["bill", "parking=car park", "value="])
-    assert bill.picked == (3, 4, 5, 6)
-    assert (parking.name, parking.picked, parking.found[0]) == ("parking", (0, 1, 2), ("car park",))
-    assert value.picked == ()
+    assert [*bill.found] == [3, 4, 5, 6]
+    assert (parking.name, parking.found) == ("parking", {0: ["car park"], 1: ["car park"], 2: ["car park"]})
+    assert value.found == {}
     with raises("InputError: expected a proposed aspect or a word of the sentences, got 'garage'"):
         choose(sentences, [], ["parking=car park,garage"])
 

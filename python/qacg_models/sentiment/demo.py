@@ -17,6 +17,7 @@ from qacg_models.sentiment.dataset import describe, load_data, sample_reviews
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
 from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions
+from qacg_models.sentiment.report import Cells
 from qacg_models.sentiment.report.tables import (
     MAJORITY,
     metric_cells,
@@ -41,24 +42,15 @@ PROMPT = "> "
 
 
 def training_options() -> TrainingOptions:
-    """Returns the training options of the demo.
-
-    With these options, training took 38 to 51 seconds on two cores with bfloat16 instructions.
+    """Returns the training options of the demo: 38 to 51 seconds on two cores with bfloat16 instructions.
 
     If MiniLM is installed, the last of its six layers reads the aspect, and the first two are not trained. Otherwise a
     model with random weights is trained for 8 epochs.
     """
     if not is_installed("minilm"):
         return TrainingOptions(epochs=8)
-    return TrainingOptions(
-        max_steps=300,
-        batch_size=192,
-        learning_rate=5e-4,
-        dropout=0.0,
-        context_standalone=True,
-        context_from_layer=5,
-        frozen_layers=2,
-    )
+    sizes = {"max_steps": 300, "batch_size": 192, "learning_rate": 5e-4, "dropout": 0.0}
+    return TrainingOptions(**sizes, context_standalone=True, context_from_layer=5, frozen_layers=2)
 
 
 def run(report: Path | str, output: Path | str, options: TrainingOptions | None = None) -> int:
@@ -73,22 +65,14 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
         0; or 1 if an output or gradient of the operator exceeds its error budget (`testing.parity_report` of
         qacg_kernels), or if the model's strict accuracy on test is less than MARGIN above that of the majority
         baseline.
-
-    Raises:
-        InputError, OSError: `report` or `output` cannot be replaced or written, or the training fails.
     """
-    from qacg_models.sentiment.report.analysis import (
-        add_reading,
-        add_sentence,
-        viewer_script,
-        viewer_style,
-    )
-    from qacg_models.sentiment.report.html_report import Report, framed, loss_plot
+    from qacg_models.sentiment.report import Report, framed, loss_plot
+    from qacg_models.sentiment.report.analysis import VIEWER, add_reading, add_sentence
     from qacg_models.sentiment.training import check_output, train
 
     start = time.perf_counter()
     lead = "Written by qacg demo; nothing on this page is loaded from elsewhere."
-    page = Report(report, "QACG-BERT on this machine", lead, style=viewer_style(), script=viewer_script())
+    page = Report(report, "QACG-BERT on this machine", lead, **VIEWER)
     check_output(output, overwrite=True)
     dataset = load_data(sample_reviews(), options=DataOptions(wide=True))
     test, lines = dataset.splits["test"], describe(dataset)
@@ -127,7 +111,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
         print(line)
     print(f"total {time.perf_counter() - start:.0f} s")
     print("\n".join(["\nCommands to try next:", *next_commands(Path(output))]), flush=True)
-    if is_terminal():
+    if sys.stdin.isatty() and sys.stdout.isatty():
         right = stored_results(trained.record, "test")[row_title(trained.record, "test")].strict_accuracy
         count = len(dataset.task.aspects)
         note = f"This model predicts all {count} aspects correctly for {right:.0%} of the test reviews."
@@ -136,20 +120,14 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
 
 
 def next_commands(output: Path) -> list[str]:
-    """Returns three lines, each with a command that uses the trained model and a comment.
-
-    Args:
-        output: folder of the model.
-    """
+    """Returns three lines, each with a command that uses the trained model in `output`, and a comment."""
     model, text, sample = (shlex.quote(one) for one in (str(output), TEXT, _shown(sample_reviews())))
     page = shlex.quote(f"{output}-page")
     return [
-        f"  {program()} {arguments}"
-        for arguments in (
-            f"predict {model} --text {text}    # labels and probabilities",
-            f"analyze {model} --text {text} --output {page}    # the words that decide, as a page",
-            f"evaluate {model} --data {sample} --wide --split test    # metrics with intervals, and the worst errors",
-        )
+        f"  {program()} predict {model} --text {text}    # labels and probabilities",
+        f"  {program()} analyze {model} --text {text} --output {page}    # the words that decide, as a page",
+        f"  {program()} evaluate {model} --data {sample} --wide --split test"
+        "    # metrics with intervals, and the worst errors",
     ]
 
 
@@ -167,11 +145,9 @@ def _shown(path: Path) -> str:
 
 
 def pick_rows(rows: Sequence[Example], labels: Sequence[str]) -> list[list[Example]]:
-    """Returns rows to show, chosen by text and true labels, so that they are the same for every model.
+    """Returns a positive and a negative row of at most two texts, chosen by text and labels, the same for every model.
 
-    Candidates are the texts with a positive and a negative row. At most two of them are used: the shortest, and the
-    shortest of the others with more than eight words. The result has a list for each text: its first positive and its
-    first negative row.
+    The texts are the shortest one with both labels, and the shortest other one with more than eight words.
     """
     by_sentence: dict[str, list[Example]] = {}
     for row in rows:
@@ -194,26 +170,23 @@ def _machine(section) -> None:
 
     text = info.render(info.collect())
     print(text)
-    section.preformatted(text)
+    section.add("pre", text)
 
 
 def _agreement(section) -> bool:
     from qacg_kernels.testing import ParityRow, parity_report
 
     rows = parity_report()
-    worst: dict[tuple[str, str, str], ParityRow] = {}
-    for row in rows:
-        key = (row.case, row.backend, row.dtype)
-        if key not in worst or row.error / row.budget > worst[key].error / worst[key].budget:
-            worst[key] = row
-    shown = sorted(worst.values(), key=lambda row: (row.case, row.dtype, row.backend))
-
-    def figures(row: ParityRow) -> list[str]:
-        return [f"{row.error:.2e}", f"{row.budget:.2e}", "yes" if row.ok else "NO"]
-
+    worst: dict[tuple[str, str, str], ParityRow] = {}  # the tensor closest to its budget
+    for row in sorted(rows, key=lambda row: row.error / row.budget):
+        worst[row.case, row.dtype, row.backend] = row
+    within = {True: "yes", False: "NO"}
     cells = (
         ["case", "backend", "dtype", "closest to its budget", "error", "budget", "within"],
-        [[row.case, row.backend, row.dtype, row.tensor, *figures(row)] for row in shown],
+        [
+            [row.case, row.backend, row.dtype, row.tensor, f"{row.error:.2e}", f"{row.budget:.2e}", within[row.ok]]
+            for _, row in sorted(worst.items())
+        ],
     )
     failed = sum(not row.ok for row in rows)
     note = (
@@ -224,10 +197,10 @@ def _agreement(section) -> bool:
     return not failed
 
 
-def _show_table(section, name: str, cells: tuple[list[str], list[list[str]]], note: str) -> None:
+def _show_table(section, name: str, cells: Cells, note: str) -> None:
     """Prints a table and a note, and adds them to a section."""
     section.table(name, cells)
-    section.text(note, "note")
+    section.add("p", note, "note")
     print(f"{text_table(*cells)}\n{note}")
 
 
@@ -254,11 +227,9 @@ def _speed(section, shapes: Sequence[tuple[int, int, int, int]] = SHAPES, second
 
 
 def attention_calls(shape: tuple[int, int, int, int], backward: bool) -> dict[str, Callable[[], object]]:
-    """Returns functions that compute the same attention, in plain PyTorch operations (eager) and in the operator.
+    """Returns functions that compute the same attention of shape (B, H, L, D), in plain PyTorch and in the operator.
 
-    Args:
-        shape: (B, H, L, D).
-        backward: whether the functions return gradients; otherwise they return the output.
+    With `backward` they return gradients, otherwise the output.
     """
     import torch
 
@@ -285,23 +256,19 @@ def _evaluation(section, trained, lines: Sequence[str]) -> bool:
     for split in ("test", "dev"):
         results = stored_results(trained.record, split)
         print(f"{split}\n{show(results)}\n")
-        section.heading(split)
+        section.add("h3", split)
         section.table(split, metric_cells(results))
         for line in undefined_notes(results):
-            section.text(line, "note")
+            section.add("p", line, "note")
     note = selection_note(trained.record) + "; test was evaluated once, after the selection"
-    print(note)
     results = stored_results(trained.record, "test")
     margin = results[row_title(trained.record, "test")].strict_accuracy - results[MAJORITY].strict_accuracy
     beats = "beats" if margin >= MARGIN else "DOES NOT BEAT"
     points = f"at least {100 * MARGIN:.0f} points (lead: {100 * margin:.1f})"
-    print(f"strict accuracy on test {beats} that of the majority baseline by {points}")
-    for line in (
-        note,
-        *lines,
-        "The reviews were written for this project: the metrics show that training works, not how models compare.",
-    ):
-        section.text(line, "note")
+    print(f"{note}\nstrict accuracy on test {beats} that of the majority baseline by {points}")
+    purpose = "The reviews were written for this project: the metrics show that training works, not how models compare."
+    for line in (note, *lines, purpose):
+        section.add("p", line, "note")
     return margin >= MARGIN
 
 
@@ -311,13 +278,8 @@ def _confidence(section, trained, rows: Sequence[Example]) -> None:
     found = Confidence.of(trained, rows, trained.logits(rows))
     for line in (trained.calibration.describe(), f"on test: {found.note()}"):
         print(line)
-    section.text(trained.calibration.describe(), "note")
+    section.add("p", trained.calibration.describe(), "note")
     add_confidence(section, found)
-
-
-def is_terminal() -> bool:
-    """Returns whether standard input and standard output are terminals."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def answer_sentences(predictor: Predictor, intro: str, read: Callable[[str], str] = input) -> None:
@@ -349,12 +311,7 @@ def answer_sentences(predictor: Predictor, intro: str, read: Callable[[str], str
 
 
 def answer_lines(answers: Sequence[AspectPrediction], absent: str) -> list[str]:
-    """Returns a line for each aspect with an opinion, and a line with the other aspects if there are any.
-
-    Args:
-        answers: predictions for one text, one for each aspect; at least one.
-        absent: the label that means that there is no opinion.
-    """
+    """Returns a line for each aspect of a text with an opinion, and a line with the aspects with the label `absent`."""
     width, lines, others = max(len(answer.aspect) for answer in answers), [], []
     for answer in answers:
         share = answer.probabilities[answer.label]

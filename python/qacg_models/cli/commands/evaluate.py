@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,6 @@ from qacg_models.cli.flags import (
 
 if TYPE_CHECKING:
     from qacg_models.sentiment.example import Example
-    from qacg_models.sentiment.report.evaluation import Evaluation
     from qacg_models.sentiment.trained_model import TrainedModel
 
 USES_MODELS = True
@@ -73,31 +72,37 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.sentiment.example import distinct
     from qacg_models.sentiment.metrics import intervals
     from qacg_models.sentiment.predictor import describe_truncation
-    from qacg_models.sentiment.report.evaluation import (
-        Breakdown,
-        Confidence,
-        Evaluation,
-        begin_page,
-        write_page,
-    )
+    from qacg_models.sentiment.report import Report, write_text
+    from qacg_models.sentiment.report.evaluation import Breakdown, Confidence, Evaluation, write_page
     from qacg_models.sentiment.report.tables import (
         baselines,
         compare_with_stored,
         row_title,
         selection_note,
     )
-    from qacg_models.sentiment.trained_model import probabilities_of
+    from qacg_models.sentiment.trained_model import in_int8, load_trained, probabilities_of
+    from qacg_models.utils.files import check_not_input, check_writable
+    from qacg_models.utils.machine import local_device
 
-    _check(arguments)
+    if arguments.output is not None:
+        check_writable("output", arguments.output)
+        for source in arguments.data:
+            check_not_input("output", arguments.output, source)
     check_machine_flags(arguments)
-    page = None if arguments.report is None else begin_page(arguments.report)
-    trained = _load_model(arguments)
+    title, lead = (
+        "Evaluation: metrics and calibration",
+        "Written by qacg evaluate. This page loads nothing from elsewhere.",
+    )
+    page = None if arguments.report is None else Report(arguments.report, title, lead)
+    device = local_device(arguments.device)
+    trained = load_trained(arguments.model, arguments.attention, device=device, threads=arguments.threads)
+    trained = in_int8(trained) if arguments.int8 else trained
     rows, split, paths, left_out = _load_rows(arguments, trained)
     print_machine_line(trained, arguments.batch_size)
     logits = trained.logits(rows, arguments.batch_size)
     judge = trained.judge(rows, logits)
     model, metrics = row_title(trained.record, split) + (", int8" if trained.int8 else ""), judge(None)
-    bounds = {model: intervals(judge, [row.sentence for row in rows], repeats=SAMPLES)}
+    bounds = intervals(judge, [row.sentence for row in rows], repeats=SAMPLES)
     contexts: dict[str, list[str]] = {}
     for sentence, context in distinct(rows, "sentence", "context"):
         contexts.setdefault(sentence, []).append(context)
@@ -107,17 +112,17 @@ def run(arguments: argparse.Namespace) -> int:
     stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
     notes = [f"from, to: 95 % confidence interval from {SAMPLES:,} bootstrap samples of sentences"]
     notes += [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
-    notes += [] if cut is None else [cut]
     evaluation = Evaluation(
         described=describe_examples(split, rows, trained.task),
         results={model: metrics} | baselines(trained, paths, split, rows),
-        bounds=bounds,
-        notes=tuple(notes),
+        bounds={model: bounds},
+        notes=tuple(notes if cut is None else [*notes, cut]),
         breakdown=Breakdown.of(trained.task, rows, probabilities_of(logits, trained.calibration.temperatures)),
         confidence=Confidence.of(trained, rows, logits),
     )
+    ends = {name: [None if math.isnan(value) else value for value in pair] for name, pair in bounds.items()}
     content = {name: result.to_json() for name, result in evaluation.results.items()} | {
-        "intervals": _intervals_json(bounds[model]),
+        "intervals": {"level": 0.95, "samples": SAMPLES, **ends},
         "breakdown": evaluation.breakdown.to_json(),
         "calibration": evaluation.confidence.to_json(),
         "split": split,
@@ -128,31 +133,14 @@ def run(arguments: argparse.Namespace) -> int:
         "warnings": [asdict(one) for one in warnings],
     }
     text = json.dumps(content, indent=1, allow_nan=False)
-    _write(arguments.output, text)
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        write_text(arguments.output, text + "\n")
     written = None if page is None else write_page(page, evaluation)
-    print(text if arguments.json else _text(evaluation))
+    print(text if arguments.json else evaluation.text())
     if written is not None and not arguments.json:
         print(f"page in {written} (open it in a browser)")
     return 0
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Checks --output before the model is loaded; raises InputError."""
-    from qacg_models.utils.files import check_not_input, check_writable
-
-    if arguments.output is not None:
-        check_writable("output", arguments.output)
-        for source in arguments.data:
-            check_not_input("output", arguments.output, source)
-
-
-def _load_model(arguments: argparse.Namespace) -> TrainedModel:
-    from qacg_models.sentiment.trained_model import in_int8, load_trained
-    from qacg_models.utils.machine import local_device
-
-    device = local_device(arguments.device)
-    trained = load_trained(arguments.model, arguments.attention, device=device, threads=arguments.threads)
-    return in_int8(trained) if arguments.int8 else trained
 
 
 def _load_rows(
@@ -174,42 +162,3 @@ def _load_rows(
         check_not_input("output", arguments.output, paths[0])
     check_contexts(rows, trained.contexts, ", ".join(map(str, paths)))
     return rows, split, paths, list(dataset.skipped)
-
-
-def _intervals_json(bounds: Mapping[str, tuple[float, float]]) -> dict:
-    plain = {name: [None if math.isnan(value) else value for value in pair] for name, pair in bounds.items()}
-    return {"level": 0.95, "samples": SAMPLES, **plain}
-
-
-def _write(output: Path | None, text: str) -> None:
-    from qacg_models.utils.files import atomic_write
-
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(output) as handle:
-            handle.write(text + "\n")
-
-
-def _text(evaluation: Evaluation) -> str:
-    """Returns the tables for the terminal; JSON and the page also have scores by aspect and the worst errors."""
-    from qacg_models.sentiment.calibration import VALIDITY
-    from qacg_models.sentiment.report.evaluation import DEFINITION
-    from qacg_models.sentiment.report.tables import show, text_table
-
-    confidence = evaluation.confidence
-    return "\n".join(
-        [
-            evaluation.described,
-            show(evaluation.results, evaluation.bounds),
-            *evaluation.notes,
-            "",
-            text_table(*evaluation.breakdown.label_cells()),
-            "",
-            text_table(*evaluation.breakdown.confusion_cells()),
-            "",
-            confidence.note(),
-            text_table(*confidence.cells()),
-            DEFINITION,
-            VALIDITY,
-        ]
-    )

@@ -14,7 +14,6 @@ from qacg_models.utils.text import clipped, counted
 
 if TYPE_CHECKING:
     from qacg_models.sentiment.columns import Columns
-    from qacg_models.sentiment.predictor import Predictor
     from qacg_models.sentiment.suggest import Proposal, SheetRow
 
 SEED = 0  # of the random rows
@@ -74,78 +73,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Proposes aspects, or loads the model of --with, and writes the sheet; returns 0."""
-    from qacg_models.sentiment.columns import Columns
+    from dataclasses import replace
+
+    from qacg_models.sentiment.columns import SPLIT_COLUMN, Columns
     from qacg_models.sentiment.example import RowProblems
-    from qacg_models.sentiment.suggest import (
-        check_columns,
-        distinct,
-        read_sheet,
-        write_sheet,
-    )
+    from qacg_models.sentiment.predictor import Predictor
+    from qacg_models.sentiment.suggest import HINT, distinct, new_rows, read_sheet, write_sheet
     from qacg_models.sentiment.tables import read_texts
+    from qacg_models.utils.machine import load_libraries, local_device
 
     _check(arguments)
     resolve_text_flags(arguments, arguments.model)
     stored = {"delimiter": arguments.delimiter, "encoding": arguments.encoding, "quoting": arguments.quoting}
     reading = Columns(arguments.text_column, None, None, **stored)
-    model = None if arguments.model is None else _load(arguments)
-    columns = Columns(text=arguments.text_column) if model is None else _columns_of(model)
-    check_columns(columns)
+    columns = Columns(text=arguments.text_column)
+    if arguments.model is not None:
+        load_libraries()
+        model = Predictor.from_pretrained(arguments.model, device=local_device())
+        columns = replace(model.trained.data_options.columns(), id=None, target=None)
+        if columns.wide:
+            raise InputError(
+                "with: expected a model trained on a table with a row for each text and aspect, got a model trained on"
+                " a wide table, which has a column for each aspect. Omit --with."
+            )
+    for name in columns.names():
+        if name in (HINT, SPLIT_COLUMN):
+            raise InputError(f"columns: expected a name other than {HINT} and {SPLIT_COLUMN}, got {name!r}")
     labelled = [] if arguments.labelled is None else read_sheet(arguments.labelled, columns)
     skipped = RowProblems(arguments.input)
     table = read_texts(arguments.input, reading, arguments.input_format, skipped if arguments.skip_empty else None)
     texts = distinct((text for text in table[reading.text] if text), arguments.by == "sentence")
     if skipped.total:
-        _say(f"skipped {counted(skipped.total, 'row')} ({skipped.summary()})")
-    _say(counted(len(texts), f"distinct {arguments.by}"))
-    if model is None:
-        asked: Predictor | list[Proposal] = _proposals(arguments, texts)
-    else:
-        asked = model
-    rows = _new_rows(arguments, texts, labelled, asked)
+        print(f"skipped {counted(skipped.total, 'row')} ({skipped.summary()})", file=sys.stderr)
+    print(counted(len(texts), f"distinct {arguments.by}"), file=sys.stderr)
+    source = _proposals(arguments, texts) if arguments.model is None else model
+    rows = new_rows(texts, source, labelled, arguments.rows, SEED)
     if not rows:
         raise InputError(
             "input: expected texts for at least one new row, got none. Pass texts that --labelled does not"
             " contain, or increase --rows."
         )
-    first = [row for row in labelled if not row.label]
+    to_label = [*(row for row in labelled if not row.label), *rows]
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    write_sheet(arguments.output, [*first, *rows, *(row for row in labelled if row.label)], columns)
-    _print_next_steps(arguments, [*first, *rows], labelled, columns)
+    write_sheet(arguments.output, [*to_label, *(row for row in labelled if row.label)], columns)
+    _print_next_steps(arguments, to_label, labelled, columns)
     return 0
 
 
-def _new_rows(
-    arguments: argparse.Namespace, texts: list[str], labelled: list[SheetRow], asked: Predictor | list[Proposal]
-) -> list[SheetRow]:
-    """Returns the new rows to label, evaluation rows first; training rows have no text of an evaluation row."""
-    from qacg_models.sentiment.suggest import (
-        dev_rows,
-        mixed,
-        most_uncertain,
-        noun_rows,
-        random_rows,
-    )
-    from qacg_models.utils.text import normalized
+def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Proposal]:
+    from qacg_models.sentiment.suggest import choose, propose
 
-    names = [one.name for one in asked] if isinstance(asked, list) else list(asked.trained.task.aspects)
-    quarter = arguments.rows // 4
-    count_dev = 0 if any(row.split == "dev" for row in labelled) else quarter
-    count_random = 0 if arguments.model is not None else quarter
-    before = {normalized(row.text) for row in labelled}
-    dev = dev_rows([text for text in texts if normalized(text) not in before], names, count_dev, SEED)
-    reserved = {normalized(row.text) for row in [*labelled, *dev] if row.split != "train"}
-    exclude = {row.pair for row in labelled} | {(text, name) for text in reserved for name in names}
-    count = arguments.rows - count_dev - count_random
-    if isinstance(asked, list):
-        chosen = noun_rows(texts, asked, count, exclude)
-    else:
-        total = len(texts)
-        chosen = most_uncertain(
-            asked, texts, count, exclude, seen=lambda number: _say(f"predicted {number:,} of {counted(total, 'text')}")
+    if arguments.aspects is not None and all("=" in name for name in arguments.aspects):
+        return choose(sentences, [], arguments.aspects)
+    proposals = propose(sentences)
+    for number, one in enumerate(proposals, 1):
+        print(f"{number}. {one.name} ({len(one.found) / len(sentences):.1%}): {', '.join(one.words[:8])}")
+        for place in [*one.found][:2]:
+            print(f"   - {clipped(sentences[place], 200)}")
+    if arguments.aspects is not None:
+        return choose(sentences, proposals, arguments.aspects)
+    if len(proposals) > MAX_ASPECTS:
+        print(
+            f"The sheet has {len(proposals)} aspects. With the same number of rows, a model is more accurate for fewer"
+            " aspects: select some with --aspects NAME ..., and add your own with NAME=WORD,WORD."
         )
-    drawn = random_rows(texts, names, count_random, SEED, exclude | {row.pair for row in chosen})
-    return [*dev, *mixed(chosen, drawn)]
+    return proposals
 
 
 def _print_next_steps(
@@ -172,54 +164,6 @@ def _print_next_steps(
     print("To train before all rows are labelled, add --skip-empty.")
 
 
-def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Proposal]:
-    from qacg_models.sentiment.suggest import choose, propose
-
-    if arguments.aspects is not None and all("=" in name for name in arguments.aspects):
-        return choose(sentences, [], arguments.aspects)
-    proposals = propose(sentences)
-    for number, one in enumerate(proposals, 1):
-        share = len(one.picked) / len(sentences)
-        print(f"{number}. {one.name} ({share:.1%}): {', '.join(one.words[:8])}")
-        for place in one.picked[:2]:
-            print(f"   - {clipped(sentences[place], 200)}")
-    if arguments.aspects is not None:
-        return choose(sentences, proposals, arguments.aspects)
-    if len(proposals) > MAX_ASPECTS:
-        print(
-            f"The sheet has {len(proposals)} aspects. With the same number of rows, a model is more accurate for fewer"
-            " aspects: select some with --aspects NAME ..., and add your own with NAME=WORD,WORD."
-        )
-    return proposals
-
-
-def _load(arguments: argparse.Namespace) -> Predictor:
-    from qacg_models.utils.machine import load_libraries
-
-    load_libraries()
-    from qacg_models.sentiment.predictor import Predictor
-    from qacg_models.utils.machine import local_device
-
-    return Predictor.from_pretrained(arguments.model, device=local_device())
-
-
-def _columns_of(model: Predictor) -> Columns:
-    """Returns the columns of the sheet, named as in the training data of the model.
-
-    Raises:
-        InputError: the model was trained on a wide table.
-    """
-    from dataclasses import replace
-
-    columns = model.trained.data_options.columns()
-    if columns.wide:
-        raise InputError(
-            "with: expected a model trained on a table with a row for each text and aspect, got a model trained on a "
-            "wide table, which has a column for each aspect. Omit --with."
-        )
-    return replace(columns, id=None, target=None)
-
-
 def _check(arguments: argparse.Namespace) -> None:
     from qacg_models.utils.files import check_not_input, check_writable
 
@@ -244,7 +188,3 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError(
             f"output: expected a new file, got {output}, which exists. Set --overwrite to replace it, labels included."
         )
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)

@@ -11,7 +11,6 @@ text or as a tooltip, so that colour is not the only cue.
 from __future__ import annotations
 
 import base64
-import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +21,16 @@ from qacg_models.attribution import layerwise_relevance, token_sensitivity
 from qacg_models.errors import InputError
 from qacg_models.sentiment.encoding import PaddingCollator
 from qacg_models.sentiment.example import Example
-from qacg_models.sentiment.report.html_report import (
+from qacg_models.sentiment.report import (
+    Markup,
     Report,
     Section,
+    element,
     framed,
+    html_table,
     json_script,
     page_file,
 )
-from qacg_models.sentiment.report.tables import html_table
 from qacg_models.sentiment.trained_model import TrainedModel, probabilities_of
 
 MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
@@ -66,8 +67,6 @@ class ExampleMaps:
     """Attention maps and gates of one row, with N layers, H heads and L tokens.
 
     Attributes:
-        row: the sentence and its context.
-        tokens: the L tokens of the input.
         probabilities: (classes,) probabilities of the labels, after temperature scaling.
         softmax: P, the softmax attention, (N, H, L, L); sums over the last dimension are 1.
         quasi: lambda * G, the gated quasi-attention map, (N, H, L, L), signed.
@@ -119,11 +118,7 @@ def check_has_gate(trained: TrainedModel) -> None:
 
 
 def row_inputs(trained: TrainedModel, row: Example) -> dict:
-    """Returns a batch with one row: tensors by name, without labels.
-
-    Raises:
-        InputError: the row's context is not a context of the model.
-    """
+    """Returns a batch with one row: tensors by name, without labels; raises InputError for an unknown context."""
     batch = PaddingCollator(trained.tokenizer.pad_token_id)(trained.features([row]))
     batch.pop("labels", None)
     return batch
@@ -147,7 +142,7 @@ def write_analysis(
     title: str,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Writes a page with the maps, gates and token scores of rows, and tables.json with their numbers.
+    """Writes a page with the maps, gates and token scores of rows, and their numbers; returns the path of the page.
 
     Args:
         trained: a QACG-BERT.
@@ -156,13 +151,9 @@ def write_analysis(
         title: title of the page.
         say: called with one line of progress before the analysis of each sentence.
 
-    Returns:
-        The path of the page.
-
     Raises:
         InputError: there are no rows; a sentence has a context twice; the model is not a QACG-BERT; a context is
             unknown; `folder` is a file or has a page that qacg did not write; or a file cannot be written.
-        OSError: the folder cannot be created.
     """
     check_has_gate(trained)
     if not rows:
@@ -177,7 +168,7 @@ def write_analysis(
             )
         group.append(row)
     lead = f"{trained.title}; written by qacg analyze. This page loads nothing from elsewhere."
-    report = Report(folder, title, lead, style=viewer_style(), script=viewer_script())
+    report = Report(folder, title, lead, **VIEWER)
     for number, group in enumerate(sentences.values(), 1):
         say(f"sentence {number} of {len(sentences)}: {', '.join(row.context for row in group)}")
         add_sentence(report.section(f"Sentence {number}"), f"maps-{number}", trained, group)
@@ -189,12 +180,12 @@ def add_sentence(section: Section, name: str, trained: TrainedModel, rows: Seque
     """Adds predictions, token scores, attention maps and lambda of one sentence to a section.
 
     Args:
-        section: section of a page with `viewer_style` and `viewer_script`.
+        section: section of a page with the style and script of VIEWER.
         name: id of the viewer on the page; letters, digits and hyphens.
         trained: a QACG-BERT.
         rows: rows of the sentence with different contexts, at least one.
     """
-    section.quote(rows[0].sentence)
+    section.add("blockquote", rows[0].sentence)
     maps = [example_maps(trained, row) for row in rows]
     labels = trained.task.labels
     predicted = [labels[int(one.probabilities.argmax())] for one in maps]
@@ -208,16 +199,16 @@ def add_sentence(section: Section, name: str, trained: TrainedModel, rows: Seque
     section.table("predictions", (header, cells))
     titles = [f"{one.row.context}: {label}" for one, label in zip(maps, predicted)]
     _add_tokens(section, trained, rows, titles)
-    section.heading("Attention maps")
-    section.text("Blue: attention. Orange: attention taken away. Page colour: 0.")
-    section.markup(viewer(name, f"Attention maps of {section.title.lower()}", maps))
+    section.add("h3", "Attention maps")
+    section.add("p", "Blue: attention. Orange: attention taken away. Page colour: 0.")
+    section.parts.append(viewer(name, f"Attention maps of {section.title.lower()}", maps))
     _add_lambda(section, maps, trained.model.config.context_from_layer)
 
 
 def add_reading(section: Section) -> None:
     """Adds the explanation of all figures of `add_sentence`."""
     for text in READING:
-        section.text(text)
+        section.add("p", text)
 
 
 def _add_tokens(section: Section, trained: TrainedModel, rows: Sequence[Example], titles: Sequence[str]) -> None:
@@ -233,8 +224,8 @@ def _add_tokens(section: Section, trained: TrainedModel, rows: Sequence[Example]
         ("sensitivity", "Which words matter", "The prediction depends most on the words with the strongest colours."),
         ("relevance", "Which words support the prediction", "Blue words support it, orange words oppose it."),
     ):
-        section.heading(f"{heading}: {field}")
-        section.text(intro)
+        section.add("h3", f"{heading}: {field}")
+        section.add("p", intro)
         for title, one in zip(titles, scores.values()):
             section.picture(token_strip(one["tokens"], one[field]), title)
     for context, one in scores.items():
@@ -244,13 +235,13 @@ def _add_tokens(section: Section, trained: TrainedModel, rows: Sequence[Example]
         ]
         kinds = ["special" if token in MARKERS else "" for token in one["tokens"]]
         table = framed(html_table(["token", "sensitivity", "relevance"], lines, kinds), f"scores of {context}")
-        section.markup(f"<details><summary>Numbers: {html.escape(context)}</summary>{table}</details>")
+        section.parts.append(element("details", element("summary", f"Numbers: {context}"), table))
     section.data["tokens"] = scores
 
 
 def _add_lambda(section: Section, maps: Sequence[ExampleMaps], first: int) -> None:
     """Adds a table of mean lambda by layer and head for each row, from layer `first` (from 0) on."""
-    section.heading("What the aspect adds and takes away: lambda")
+    section.add("h3", "What the aspect adds and takes away: lambda")
     means = {one.row.context: one.lambdas.mean(-1) for one in maps}
     limit = max(float(np.abs(values).max()) for values in means.values())
     for context, values in means.items():
@@ -259,33 +250,28 @@ def _add_lambda(section: Section, maps: Sequence[ExampleMaps], first: int) -> No
         lines = [f"layer {layer + 1}" for layer in range(first, layers)]
         table = signed_table("layer", columns, lines, values[first:], limit)
         section.picture(framed(table, f"lambda by layer and head of {context}"), context)
-    section.text("Mean λ over the tokens, by layer and head; all aspects of a sentence share one scale.", "note")
+    section.add("p", "Mean λ over the tokens, by layer and head; all aspects of a sentence share one scale.", "note")
     section.data["mean lambda"] = {context: values.tolist() for context, values in means.items()}
 
 
-def token_strip(tokens: Sequence[str], values: Sequence[float]) -> str:
-    """Returns HTML of tokens coloured by signed values; pointing at a token or tapping it shows its value.
+def token_strip(tokens: Sequence[str], values: Sequence[float]) -> Markup:
+    """Returns L tokens coloured by (L,) signed values; pointing at a token or tapping it shows its value.
 
     The largest absolute value of a word has the strongest colour. Markers such as [CLS] are hidden until the reader
     shows them (`page/viewer.js`).
-
-    Args:
-        tokens: L tokens.
-        values: (L,) values of the tokens.
     """
     limit = max(abs(values[place]) for place in word_places(tokens))
-    parts = []
+    parts: list[str] = []
     for token, value in zip(tokens, values):
         inner = token.startswith("##")
-        # Line breaks are possible between words, and not inside a word.
-        space = "" if inner or not parts else " "
+        if parts and not inner:
+            parts.append(" ")  # line breaks are possible between words, and not inside a word
         kind = "inner " if inner else "special " if token in MARKERS else ""
-        shade = _shade(value, limit, kind)
-        parts.append(f'{space}<span {shade} title="{value:+.3g}">{html.escape(token.removeprefix("##"))}</span>')
-    return f'<p class="strip">{"".join(parts)}</p>'
+        parts.append(element("span", token.removeprefix("##"), **_shade(value, limit, kind), title=f"{value:+.3g}"))
+    return element("p", *parts, kind="strip")
 
 
-def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], values: np.ndarray, limit: float) -> str:
+def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], values: np.ndarray, limit: float) -> Markup:
     """Returns an HTML table of signed numbers with coloured cells.
 
     Args:
@@ -295,33 +281,22 @@ def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], value
         limit: absolute value that gets the strongest colour; tables that are compared require the same value.
     """
 
-    def heads(scope: str, names: Sequence[str]) -> list[str]:
-        return [f'<th scope="{scope}">{html.escape(name)}</th>' for name in names]
+    def cell(value: float) -> Markup:
+        return element("td", f"{value:+.3f}".replace("-", "−"), **_shade(value, limit, "number "))
 
-    def cell(value: float) -> str:
-        return f"<td {_shade(value, limit, 'number ')}>{f'{value:+.3f}'.replace('-', '−')}</td>"
-
-    body = "\n".join(f"<tr>{head}{''.join(map(cell, line))}</tr>" for head, line in zip(heads("row", rows), values))
-    header = f'<td><span class="hidden">{html.escape(corner)}</span></td>' + "".join(heads("col", columns))
-    return f'<table class="shaded">\n<thead><tr>{header}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
+    corner = element("td", element("span", corner, kind="hidden"))
+    return html_table([corner, *columns], [[name, *map(cell, line)] for name, line in zip(rows, values)], kind="shaded")
 
 
-def _shade(value: float, limit: float, kind: str) -> str:
+def _shade(value: float, limit: float, kind: str) -> dict[str, str]:
     sign = "plus" if value > 0 else "minus"
-    return f'class="{kind}{sign}" style="--v:{min(1.0, abs(float(value)) / max(limit, 1e-12)):.2f}"'
+    return {"kind": kind + sign, "style": f"--v:{min(1.0, abs(float(value)) / max(limit, 1e-12)):.2f}"}
 
 
-def viewer_script() -> str:
-    """Returns the JavaScript of all viewers of a page."""
-    return page_file("viewer.js")
+VIEWER = {"style": page_file("viewer.css"), "script": page_file("viewer.js")}  # of a page with viewers
 
 
-def viewer_style() -> str:
-    """Returns the CSS of all viewers of a page."""
-    return page_file("viewer.css")
-
-
-def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
+def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> Markup:
     """Returns the HTML of a viewer that shows several examples side by side.
 
     Args:
@@ -330,26 +305,19 @@ def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
         maps: maps of the examples, at least one; numbers of tokens can differ.
     """
     layers, heads = maps[0].softmax.shape[:2]
-    data = {
-        "layers": layers,
-        "heads": heads,
-        "names": NAMES,
-        "captions": CAPTIONS,
-        "shades": signed_shades(),
-        "rows": [
-            {
-                "title": one.row.context,
-                "tokens": one.tokens,
-                "words": word_places(one.tokens),
-                **{kind: _packed(getattr(one, kind)) for kind in ("softmax", "quasi")},
-            }
-            for one in maps
-        ],
-    }
-    return (
-        f'<div class="viewer" id="{html.escape(name)}" role="group" aria-label="{html.escape(title)}">'
-        f"{json_script('', data)}"
-        '<noscript><p class="note">The viewer requires JavaScript.</p></noscript></div>'
+    rows = [
+        {
+            "title": one.row.context,
+            "tokens": one.tokens,
+            "words": word_places(one.tokens),
+            **{kind: _packed(getattr(one, kind)) for kind in ("softmax", "quasi")},
+        }
+        for one in maps
+    ]
+    data = {"layers": layers, "heads": heads, "names": NAMES, "captions": CAPTIONS, "shades": signed_shades()}
+    note = element("noscript", element("p", "The viewer requires JavaScript.", kind="note"))
+    return element(
+        "div", json_script(data | {"rows": rows}), note, kind="viewer", id=name, role="group", aria_label=title
     )
 
 

