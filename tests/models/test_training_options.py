@@ -16,8 +16,7 @@ from qacg_models.cli.program import main
 from qacg_models.sentiment.dataset import load_data, sample_directory
 from qacg_models.sentiment.options import RECIPES, TrainingOptions
 from qacg_models.sentiment.record import read_run_file
-from qacg_models.sentiment.training import start as start_module
-from qacg_models.sentiment.training.run import plan
+from qacg_models.sentiment.training import plan, start as start_module
 from qacg_models.sentiment.training.start import pretrained_rate, resolve_options
 from untrained import write_model
 

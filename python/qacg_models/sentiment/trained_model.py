@@ -36,6 +36,7 @@ from qacg_models.sentiment.calibration import (
     UNCALIBRATED,
     VALIDITY,
     Calibration,
+    probabilities_of,
     read_calibration,
     write_calibration,
 )
@@ -371,21 +372,6 @@ def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarra
         if not is_out_of_memory(error):
             raise
     return None
-
-
-def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,)) -> np.ndarray:
-    """Returns softmax(logits / temperature), (N, classes) float64.
-
-    Args:
-        logits: (N, classes).
-        temperatures: one value for all rows; or one value per class, used for the rows with that predicted class.
-    """
-    import torch
-
-    with cpu_threads(1):  # with more threads, torch can deadlock in a process whose parent used threads before the fork
-        scores = torch.from_numpy(logits).double()
-        by_label = torch.tensor(temperatures, dtype=torch.float64).expand(scores.shape[-1])
-        return (scores / by_label[scores.argmax(-1, keepdim=True)]).softmax(-1).numpy()
 
 
 # The oldest tested release. On the CPU, some older releases compute int8 products as int32 products, which is slow.
