@@ -46,7 +46,7 @@ import numpy as np
 
 from qacg_models.errors import InputError
 from qacg_models.sentiment.example import text_digest
-from qacg_models.sentiment.metrics import check_matrix, check_rows, ratio
+from qacg_models.sentiment.metrics import check_rows, ratio
 from qacg_models.utils.fields import convert_json, read_model_file
 from qacg_models.utils.files import atomic_write
 from qacg_models.utils.machine import cpu_threads
@@ -145,7 +145,6 @@ def accuracy_by_coverage(
 def _confidence(gold: Sequence[int], probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns (N,) confidences, and (N,) booleans: True where the most probable label is correct."""
     truth, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
-    check_matrix("probabilities", probabilities)
     check_rows(truth, probabilities, len(truth), probabilities.shape[1])
     return probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
 
@@ -179,7 +178,6 @@ def fit_temperature(gold: Sequence[int], logits: np.ndarray, mode: float = 1.0) 
     from scipy.optimize import brentq
 
     truth, scores = np.asarray(gold), np.asarray(logits, dtype=np.float64)
-    check_matrix("logits", scores)
     if not np.isfinite(scores).all():
         row = int(np.argwhere(~np.isfinite(scores))[0][0])
         raise ValueError(f"logits: expected finite numbers, got {scores[row].tolist()} in row {row}")
