@@ -117,8 +117,8 @@ def _names(option: str, value: Any) -> tuple[str, ...]:
 
 
 # Bounds of numbers.
-SHARE = {"least": 0, "most": 1}
-BELOW_ONE = {"least": 0, "below": 1}
+SHARE: dict[str, Any] = {"least": 0, "most": 1}
+BELOW_ONE: dict[str, Any] = {"least": 0, "below": 1}
 # The value of --from for random weights.
 SCRATCH = "scratch"
 # Options that a checkpoint defines, so they cannot be given together with a checkpoint as --from.
