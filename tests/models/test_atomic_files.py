@@ -9,7 +9,7 @@ import sys
 import filelock
 import pytest
 from errors import raises
-from kill_and_resume import OPTIONS
+from interrupted_runs import OPTIONS
 from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.training import train, train_seeds
 from qacg_models.utils.files import (

@@ -12,6 +12,7 @@ from model_sizes import SMALL_FLAGS
 from qacg_models import AspectSentiment
 from qacg_models.cli.program import main
 from qacg_models.errors import ModelFolderError
+from qacg_models.sentiment import calibration
 from qacg_models.sentiment.calibration import (
     BINS,
     CALIBRATION_NAME,
@@ -21,8 +22,10 @@ from qacg_models.sentiment.calibration import (
     Calibration,
     Fit,
     accuracy_by_coverage,
+    calibrate,
     fit_temperature,
     fit_temperatures,
+    probabilities_of,
     read_calibration,
     reliability,
     write_calibration,
@@ -31,9 +34,7 @@ from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.predictor import examples_of
 from qacg_models.sentiment.report.analysis import example_maps
 from qacg_models.sentiment.report.evaluation import Confidence
-from qacg_models.sentiment.trained_model import load_trained, probabilities_of
-from qacg_models.sentiment.training import run as choose_temperatures
-from qacg_models.sentiment.training.run import calibrate
+from qacg_models.sentiment.trained_model import load_trained
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from untrained import TEXTS, write_model
@@ -171,7 +172,7 @@ def test_calibrate_keeps_no_useless_temperatures(monkeypatch):
         return sum(one.skipped is None for one in found)
 
     assert kept() <= 4
-    monkeypatch.setattr(choose_temperatures, "MARGIN", 0.0)
+    monkeypatch.setattr(calibration, "MARGIN", 0.0)
     assert kept() >= 8
 
 

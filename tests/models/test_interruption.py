@@ -6,19 +6,11 @@ import sys
 
 import pytest
 from interrupted_runs import interrupt_at
-from kill_and_resume import OPTIONS
-from model_sizes import SMALL_FLAGS
 from qacg_models.cli import program
 from qacg_models.cli.commands import suggest
 from qacg_models.cli.program import main
 from qacg_models.sentiment.predictor import Predictor
-from qacg_models.sentiment.training.trainer import AspectTrainer
 from untrained import TEXTS
-
-TRAIN = [
-    *SMALL_FLAGS,
-    *("--epochs=2", "--batch-size=16", "--learning-rate=3e-3", "--set=eval_every=20", "--set=checkpoint_every=7"),
-]
 
 
 @pytest.fixture
@@ -54,22 +46,6 @@ def test_suggest_interrupted_prints_no_hint(source, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(suggest, "_proposals", stop)
     assert main(["suggest", "--input", str(source), "--output", str(tmp_path / "sheet.csv")]) == program.INTERRUPTED
     assert capsys.readouterr().err.splitlines()[-1] == "qacg suggest: interrupted"
-
-
-@pytest.mark.full
-def test_train_interrupted_resumes(small_data, tmp_path, monkeypatch, capsys):
-    command = ["train", "--data", str(small_data), *TRAIN, "--output"]
-    assert OPTIONS.checkpoint_every == 7
-    assert main([*command, str(tmp_path / "whole")]) == 0
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, AspectTrainer, "_save_checkpoint", 3, error=KeyboardInterrupt)
-        assert main([*command, str(tmp_path / "my model")]) == program.INTERRUPTED
-    hint = "qacg train: interrupted; the same command with --resume continues it"
-    assert capsys.readouterr().err.splitlines()[-1] == hint
-    assert main([*command, str(tmp_path / "my model"), "--resume"]) == 0
-    assert "resuming from checkpoint-14" in capsys.readouterr().out
-    name = "model.safetensors"
-    assert (tmp_path / "my model" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 SENT = """

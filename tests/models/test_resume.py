@@ -9,30 +9,21 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from errors import raises
 from full_members import member
-from interrupted_runs import assert_same_run, interrupt_at, interrupted
-from kill_and_resume import OPTIONS
-from model_sizes import SMALL_FLAGS
+from interrupted_runs import FLAGS, OPTIONS, assert_same_run, interrupt_at, interrupted
+from qacg_models.cli import program
 from qacg_models.cli.program import main
 from qacg_models.errors import InputError
+from qacg_models.sentiment import training
 from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.trained_model import load_trained
-from qacg_models.sentiment.training import (
-    run,
-    run_folder,
-    train,
-    train_seeds,
-)
-from qacg_models.sentiment.training.run_folder import RunFolder
-from qacg_models.sentiment.training.trainer import AspectTrainer
-from qacg_models.utils import files as atomic_files, files as output_lock
-
-TRAINS = Path(__file__).parents[1] / "support" / "kill_and_resume.py"
+from qacg_models.sentiment.training import train, train_seeds, trainer
+from qacg_models.sentiment.training.trainer import AspectTrainer, checkpoints
+from qacg_models.utils import files
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +34,21 @@ def undisturbed(dataset, tmp_path_factory):
 @pytest.mark.full
 def test_resume_after_sigkill_within_an_epoch(dataset, small_data, tmp_path, undisturbed):
     output, work = tmp_path / "model", tmp_path / "model.unfinished"
+    command = [sys.executable, "-m", "qacg_models.cli", "train", "--data", small_data, "--output", output, *FLAGS]
     process = subprocess.Popen(
-        [sys.executable, str(TRAINS), str(small_data), str(output)],
+        [*map(str, command)],
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     deadline = time.monotonic() + 900
     # An epoch has 15 steps, so the checkpoints of steps 7, 14, 21 lie inside one.
-    while len(RunFolder(output).checkpoints()) < 2 and process.poll() is None and time.monotonic() < deadline:
+    while len(checkpoints(work)) < 2 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not output.exists()
-    newest = RunFolder(output).checkpoints()[-1]
+    newest = checkpoints(work)[-1]
     before = json.loads((newest / "trainer_state.json").read_text())["global_step"]
     assert before % 15 and before >= 14
     seconds = json.loads((newest / "run_state.json").read_text())["seconds"]
@@ -69,19 +61,32 @@ def test_resume_after_sigkill_within_an_epoch(dataset, small_data, tmp_path, und
     assert trained.record.seconds > seconds > 0, "the time before the kill is included"
 
 
+@pytest.mark.full
+def test_train_interrupted_prints_how_to_resume(small_data, tmp_path, undisturbed, monkeypatch, capsys):
+    command = ["train", "--data", str(small_data), *FLAGS, "--output", str(tmp_path / "my model")]
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, AspectTrainer, "_save_checkpoint", 3, error=KeyboardInterrupt)
+        assert main(command) == program.INTERRUPTED
+    hint = "qacg train: interrupted; the same command with --resume continues it"
+    assert capsys.readouterr().err.splitlines()[-1] == hint
+    assert main([*command, "--resume"]) == 0
+    assert "resuming from checkpoint-14" in capsys.readouterr().out
+    assert_same_run(load_trained(tmp_path / "my model"), undisturbed)
+
+
 # Function, call, whether the kill is after the call, and step from which the run resumes. The run writes checkpoints at
 # steps 7, 14, 21, 28 and 30, keeps two of them, and evaluates at steps 20 and 30.
 MOMENTS = {
     "before the first checkpoint": (AspectTrainer, "_save_checkpoint", 1, False, None),
     "in a checkpoint, weights written": (AspectTrainer, "_save_optimizer_and_scheduler", 4, False, 21),
     "in a checkpoint, random state written": (AspectTrainer, "_save_rng_state", 4, True, 21),
-    "checkpoint not renamed": (run_folder, "replace_folder", 4, False, 21),
-    "checkpoint renamed": (run_folder, "replace_folder", 4, True, 28),
-    "old checkpoint not deleted": (run_folder, "remove_folder", 2, False, 21),
-    "best weights not written": (AspectTrainer, "_determine_best_metric", 2, False, 28),
-    "training ended": (run, "_write_model", 1, False, 30),
-    "model written": (run, "_metrics", 1, True, 30),
-    "model not renamed": (RunFolder, "finish", 1, False, 30),
+    "checkpoint not renamed": (trainer, "replace_folder", 4, False, 21),
+    "checkpoint renamed": (trainer, "replace_folder", 4, True, 28),
+    "last step not evaluated": (AspectTrainer, "_determine_best_metric", 2, False, 28),
+    "training ended": (training, "_write_model", 1, False, 30),
+    "model written": (training, "_metrics", 1, True, 30),
+    "model not renamed": (training, "replace_folder", 1, False, 30),
+    "model renamed": (training, "replace_folder", 1, True, 30),
 }
 IN_DEFAULT_RUN = "in a checkpoint, random state written"
 
@@ -102,8 +107,19 @@ def test_resume_after_a_kill_equals_an_undisturbed_run(dataset, tmp_path, undist
 
 
 @pytest.mark.full
-def test_resume_uses_the_best_weights_of_its_checkpoint(dataset, tmp_path, monkeypatch):
-    """The first evaluation is the best; the run is killed while it writes other weights over them."""
+def test_resume_after_a_kill_between_the_renames_of_the_model(dataset, tmp_path, undisturbed):
+    output, work = tmp_path / "model", tmp_path / "model.unfinished"
+    train(dataset, output, replace(OPTIONS, max_steps=2))
+    with interrupted(training, "replace_folder"):
+        train(dataset, output, OPTIONS, overwrite=True)
+    output.rename(work / files.OLD)
+    assert_same_run(train(dataset, output, OPTIONS, resume=True), undisturbed)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.full
+def test_resume_keeps_the_best_weights_without_a_warning(dataset, tmp_path, monkeypatch, caplog):
+    """The first evaluation is the best, and its checkpoint is deleted before the run is killed."""
     plain = AspectTrainer._determine_best_metric
 
     def falling(trainer, metrics, trial):
@@ -116,18 +132,10 @@ def test_resume_uses_the_best_weights_of_its_checkpoint(dataset, tmp_path, monke
     assert whole.record.selected.step == 7
     with interrupted(AspectTrainer, "_save_checkpoint", 4):
         train(dataset, tmp_path / "model", options)
-    (tmp_path / "model.unfinished" / "best" / "model.safetensors").write_bytes(b"half")
-    assert_same_run(train(dataset, tmp_path / "model", options, resume=True), whole)
-
-
-def test_resume_prints_no_warning_about_the_best_checkpoint(dataset, tmp_path, caplog):
-    options = replace(OPTIONS, eval_every=7)  # the best checkpoint is one of those that are stored
-    with interrupted(AspectTrainer, "_save_checkpoint", 3):
-        train(dataset, tmp_path / "model", options)
     library = logging.getLogger("transformers")
     library.addHandler(caplog.handler)  # its records do not reach the root logger
     try:
-        train(dataset, tmp_path / "model", options, resume=True)
+        assert_same_run(train(dataset, tmp_path / "model", options, resume=True), whole)
     finally:
         library.removeHandler(caplog.handler)
     assert "best checkpoint" not in caplog.text
@@ -139,7 +147,7 @@ def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp
         train(dataset, output, OPTIONS)
     assert {path.name for path in work.iterdir() if not path.name.startswith(".")} == {
         "choices.json",
-        *("best", "checkpoint-14", "checkpoint-21"),
+        *("checkpoint-14", "checkpoint-21"),
     }, "the newest checkpoints are kept"
 
     with raises("InputError: is an unfinished run. Continue it with --resume"):
@@ -155,13 +163,13 @@ def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp
         train(load_data(changed), output, OPTIONS, resume=True)
     with monkeypatch.context() as patch:
         patch.setenv("WORLD_SIZE", "2")
-        patch.setattr(run, "join_group", lambda: None)
-        for module in (run, output_lock):
+        patch.setattr(training, "join_group", lambda: None)
+        for module in (training, files):
             patch.setattr(module, "run_on_main", lambda action: action())
         with raises("InputError: torchrun processes: expected 1, as when the run started, got 2. Use the same value"):
             train(dataset, output, OPTIONS, resume=True)
     (work / "choices.json").write_text('{"format": 1}')  # of an earlier version
-    with raises("InputError: choices.json: format: expected an object, got 1. Start over with --overwrite."):
+    with raises("InputError: choices.json: format: expected an object, got 1"):
         train(dataset, output, OPTIONS, resume=True)
     short = replace(OPTIONS, max_steps=2)
     train(dataset, output, short, overwrite=True)
@@ -175,7 +183,7 @@ def test_failure_before_the_first_checkpoint_leaves_nothing(dataset, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json", "best/model.safetensors"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json", "best.safetensors"])
 def test_resume_survives_an_incomplete_newest_checkpoint(dataset, tmp_path, undisturbed, name):
     with interrupted(AspectTrainer, "_save_checkpoint", 5):
         train(dataset, tmp_path / "model", OPTIONS)
@@ -198,7 +206,6 @@ def test_train_seeds_resumes_after_a_kill_in_the_second_seed(dataset, tmp_path):
     finished = (output / "seed-0" / "training.json").read_bytes()
     with raises("InputError: expected a new folder, got files of an earlier run."):
         train_seeds(dataset, output, OPTIONS, [0, 1])
-    (output / ".seeds.json.x1_y2z3a").mkdir()  # left by another kill
     train_seeds(dataset, output, OPTIONS, [0, 1], resume=True)
     assert (output / "seed-0" / "training.json").read_bytes() == finished
     names = [sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")) for folder in (whole, output)]
@@ -212,29 +219,19 @@ def test_train_seeds_resumes_after_a_kill_in_the_second_seed(dataset, tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("resume", [True, False])
 def test_train_after_a_kill_before_the_first_file(dataset, tmp_path, resume):
-    with interrupted(run_folder, "atomic_write"):
-        RunFolder(tmp_path / "model").open({}, overwrite=False, resume=False, say=print)
-    (tmp_path / "model.unfinished" / ".choices.json.1").mkdir()
+    (tmp_path / "model.unfinished" / ".choices.json.1").mkdir(parents=True)
     train(dataset, tmp_path / "model", replace(OPTIONS, max_steps=2), resume=resume)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_resume_of_a_finished_run_prints_a_notice(small_data, tmp_path, capsys, monkeypatch):
-    output = tmp_path / "model"
-    flags = ["train", "--data", str(small_data), "--output", str(output), "--max-steps=2", *SMALL_FLAGS]
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, run_folder, "remove_folder", 2, error=KeyboardInterrupt)
-        assert main(flags) == 130  # killed after the model was published, before the checkpoints were deleted
-    assert output.is_dir() and (tmp_path / "model.unfinished").is_dir()
+def test_resume_of_a_finished_run_prints_a_notice(dataset, tmp_path, monkeypatch):
+    output, options, printed = tmp_path / "model", replace(OPTIONS, max_steps=2), []
+    train(dataset, output, options)
+    (tmp_path / ".deleting-model.unfinished").mkdir()  # left by a kill after the model was renamed
     weights = (output / "model.safetensors").read_bytes()
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, atomic_files.shutil, "rmtree", 2, error=KeyboardInterrupt)
-        assert main([*flags, "--resume"]) == 130  # and again while they are deleted
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".deleting-model.unfinished", "model"]
     for _ in range(2):
-        capsys.readouterr()
-        assert main([*flags, "--resume"]) == 0
-        assert f"{output}: the run is finished; nothing is left to resume" in capsys.readouterr().out
+        train(dataset, output, options, resume=True, say=printed.append)
+        assert printed.pop() == f"{output}: the run is finished; nothing is left to resume"
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert (output / "model.safetensors").read_bytes() == weights
 
@@ -298,44 +295,10 @@ def test_resume_counts_minutes_and_evaluations_before_the_kill(dataset, tmp_path
 
 
 @pytest.mark.parametrize("name", ["thesis.txt", ".git", ""])
-def test_run_folder_of_someone_else_is_kept(tmp_path, name):
+def test_folder_of_someone_else_is_kept(dataset, tmp_path, name):
     path = tmp_path / "model.unfinished" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("text")
     with raises("InputError: model.unfinished: expected no folder or an unfinished run, got another folder"):
-        RunFolder(tmp_path / "model").open({}, overwrite=True, resume=False, say=print)
+        train(dataset, tmp_path / "model", OPTIONS, overwrite=True)
     assert path.read_text() == "text"
-
-
-def write_file(folder, text):
-    folder.mkdir(parents=True)
-    (folder / "file").write_text(text)
-
-
-def test_finish_interrupted_between_renames_keeps_the_old_model(tmp_path):
-    folder = RunFolder(tmp_path / "model")
-    write_file(folder.output, "old")
-    write_file(folder.best, "new")
-    with interrupted(atomic_files.os, "rename", 2):
-        folder.finish()
-    assert (folder.output / "file").read_text() == "old"
-
-
-def test_finish_if_done_after_a_kill_publishes_the_new_model(tmp_path):
-    folder = RunFolder(tmp_path / "model")
-    write_file(folder.path / atomic_files.OLD, "old")
-    write_file(folder.best, "new")
-    folder.finish_if_done()
-    assert not folder.output.exists(), "the model is incomplete without the mark"
-    (folder.path / run_folder.DONE).touch()
-    folder.finish_if_done()
-    assert (folder.output / "file").read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-def test_run_folder_keeps_a_model_that_was_not_put_back(tmp_path):
-    folder = RunFolder(tmp_path / "model")
-    kept = folder.path / atomic_files.OLD
-    kept.mkdir(parents=True)
-    folder.leave(print)
-    assert kept.is_dir()

@@ -62,7 +62,7 @@ def test_targets_and_aspects_with_dashes_stay_apart(targets, aspects, tmp_path, 
     command = ["train", "--data", data, "--output", model, *columns, *SMALL_FLAGS, "--max-steps", "2"]
     with monkeypatch.context() as patch, pytest.raises(TypeError):
         patch.setattr(
-            "qacg_models.sentiment.training.run._write_model", None
+            "qacg_models.sentiment.training._write_model", None
         )  # the training stops after its last checkpoint
         main(command)
     assert main([*command, "--resume"]) == 0

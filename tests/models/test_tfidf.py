@@ -8,13 +8,12 @@ import pytest
 from model_sizes import SMALL, SMALL_FLAGS
 from processes import ROOT, run_python
 from qacg_models.cli.program import main
-from qacg_models.sentiment import tfidf
+from qacg_models.sentiment import tfidf, training
 from qacg_models.sentiment.example import Example, Task
 from qacg_models.sentiment.metrics import judge
 from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.sentiment.report.tables import stored_results, weaker_than_tfidf
 from qacg_models.sentiment.tfidf import Setting, TfidfBaseline
-from qacg_models.sentiment.training import run, train
 from scipy.sparse import hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -158,8 +157,8 @@ def test_tfidf_of_many_rows_is_fitted_to_a_subset(dataset, one_setting, monkeypa
     quarter = TfidfBaseline(dataset.splits["train"], dataset.task, fitted=(10**9, characters // 4))
     assert 50 <= quarter.used <= 60
     output = []
-    monkeypatch.setattr(run, "TfidfBaseline", lambda rows, task: TfidfBaseline(rows, task, fitted=(120, 10**9)))
-    run._metrics(None, dataset, {}, output.append)
+    monkeypatch.setattr(training, "TfidfBaseline", lambda rows, task: TfidfBaseline(rows, task, fitted=(120, 10**9)))
+    training._metrics(None, dataset, {}, output.append)
     assert output[1] == f"baseline: fitted to {half.used} of 240 training rows, to limit its time"
 
 
@@ -172,7 +171,7 @@ def test_tfidf_cross_validation_samples_whole_sentences(dataset):
 
 def test_training_stores_the_baseline_and_reports_when_it_wins(dataset, one_setting, tmp_path):
     output = []
-    record = train(dataset, tmp_path / "m", TINY, say=output.append).record
+    record = training.train(dataset, tmp_path / "m", TINY, say=output.append).record
     baseline = TfidfBaseline(dataset.splits["train"], dataset.task)
     assert baseline.describe() in output
     for split in ("dev", "test"):

@@ -20,7 +20,6 @@ from qacg_models.sentiment.options import DataOptions, TrainingOptions
 from qacg_models.sentiment.record import Selection
 from qacg_models.sentiment.report.tables import selection_note
 from qacg_models.sentiment.trained_model import load_trained
-from qacg_models.sentiment.training import run
 from qacg_models.sentiment.training.rows import EpochSampler, JoinedTexts, WordDropout
 from qacg_models.sentiment.training.start import begin_model, begin_tokenizer
 from qacg_models.sentiment.training.trainer import (
@@ -114,7 +113,7 @@ def test_train_never_loses_an_existing_output(dataset, folder, tmp_path, monkeyp
 
     before = (folder / "model.safetensors").read_bytes()
     unfinished = folder.with_name("model.unfinished")
-    monkeypatch.setattr(run, "_metrics", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(training, "_metrics", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     printed, short = [], replace(TINY, max_steps=5, seed=9)
     with raises("OSError: disk full"):
         train(dataset, folder, short, overwrite=True, say=printed.append)

@@ -14,9 +14,7 @@ from qacg_models.checkpoints.files import PACKAGED, is_installed, located
 from qacg_models.cli.program import main
 from qacg_models.sentiment.dataset import load_data, sample_directory
 from qacg_models.sentiment.options import RECIPES, TrainingOptions
-from qacg_models.sentiment.record import read_run_file
-from qacg_models.sentiment.training import start as start_module
-from qacg_models.sentiment.training.run import plan
+from qacg_models.sentiment.training import plan, start as start_module
 from qacg_models.sentiment.training.start import pretrained_rate, resolve_options
 from untrained import write_model
 
@@ -65,12 +63,6 @@ def test_training_options_convert_numpy_and_paths():
     assert type(options.epochs) is int
     assert type(options.minutes) is float
     assert options.tokenizer == "words"
-
-
-def test_run_file_with_a_removed_option_names_it(tmp_path):
-    (tmp_path / "run.yaml").write_text("epochs: 2\nbeta: null\nfsdp: false\n")
-    with raises("InputError: run.yaml: expected options of this version, got fsdp, beta, which no longer exist."):
-        read_run_file(tmp_path / "run.yaml")
 
 
 @pytest.fixture

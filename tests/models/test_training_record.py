@@ -20,6 +20,7 @@ from qacg_models.sentiment.record import (
     write_record,
 )
 from qacg_models.sentiment.report.tables import stored_split
+from qacg_models.utils.fields import kind_of
 from untrained import OWN, record_of
 
 RECORD = record_of(OWN, [""], TrainingOptions().resolved())
@@ -43,7 +44,7 @@ TEXTS_OR_NONE = [
     field.name
     for kind in (TrainingOptions, DataOptions)
     for field in fields(kind)
-    if field.metadata["kind"] is str and field.default is None
+    if kind_of(field) is str and field.default is None
 ]
 NEEDED = [
     path
@@ -88,12 +89,6 @@ def test_record_round_trip_is_equal(tmp_path):
     write_record(tmp_path / RECORD_NAME, RECORD)
     assert read_record(tmp_path) == RECORD
     assert json.loads((tmp_path / RECORD_NAME).read_text()) == CONTENT
-
-
-def test_record_of_an_earlier_version_is_read():
-    old = CONTENT | {"parts": 1, "collapsed_steps": [], "padding": 0.5}
-    old["options"] = old["options"] | {"fsdp": False, "beta": None}
-    assert TrainingRecord.from_json(old) == RECORD
 
 
 def test_record_keeps_undefined_metrics():
@@ -149,12 +144,6 @@ def test_record_unknown_field_raises(inside, tmp_path):
         (("label_shares",), [1.0], "label_shares: expected 3 shares, one for each label, got 1"),
         (("options", "model"), "albert", "options: model: expected one of "),
         (("task", "metrics"), "luck", "task: metrics: expected one of sentihood, semeval, classification, got 'luck'"),
-        (
-            ("confusion", "dev", "food"),
-            [[1]],
-            "confusion.dev.food: expected 3 rows of 3 numbers, got rows of [1] numbers",
-        ),
-        (("majority",), {}, "majority: expected the splits in metrics, ['dev', 'test'], got []"),
     ],
 )
 def test_record_value_out_of_range_raises(path, value, expected, tmp_path):

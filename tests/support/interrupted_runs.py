@@ -1,10 +1,17 @@
-"""Interrupts runs at a given call, and compares a resumed run with an uninterrupted one."""
+"""Interrupts a short training or another run at a given call, and compares a resumed run with an uninterrupted one."""
 
 import itertools
 from contextlib import contextmanager
 
 import pytest
 import torch
+from model_sizes import SMALL, SMALL_FLAGS
+from qacg_models.sentiment.options import TrainingOptions
+
+# A training of 30 steps that evaluates twice and writes five checkpoints, and the same as flags of `qacg train`.
+OPTIONS = TrainingOptions(**SMALL, epochs=2, batch_size=16, learning_rate=3e-3, eval_every=20, checkpoint_every=7)
+FLAGS = [*SMALL_FLAGS, "--epochs=2", "--batch-size=16", "--learning-rate=3e-3"]
+FLAGS += ["--set=eval_every=20", "--set=checkpoint_every=7"]
 
 
 class Interrupted(BaseException):

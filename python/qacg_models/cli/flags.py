@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 from qacg_models.errors import InputError
 from qacg_models.sentiment.options import DataOptions
 from qacg_models.sentiment.tables import FORMATS
-from qacg_models.utils.fields import format_value, help_text
+from qacg_models.utils.fields import format_value, help_text, kind_of
 from qacg_models.utils.machine import is_main
 from qacg_models.utils.text import counted, parse_json
 
 if TYPE_CHECKING:
     from qacg_models.sentiment.trained_model import TrainedModel
 
+# The placeholder of a value in a help text, by its type.
+METAVARS = {int: "N", float: "X", str: "TEXT", list: "NAME"}
 # The fields of DataOptions with a flag in all commands that read labelled tables; `--set` sets the other fields.
 TABLE_FLAGS = (
     *("format", "text_column", "aspect_column", "label_column", "id_column", "target_column"),
@@ -46,7 +48,7 @@ def add_option_flags(
 
     Args:
         parser: the parser or argument group to which the flags are added.
-        options: the dataclass; its fields have the metadata of `option_group`.
+        options: the dataclass; its fields have the metadata of `option`.
         names: names of the fields; the flag of `from_checkpoint` is `--from`.
         default_of: function that describes the default of a field whose default is None, for the help text.
         show_defaults: whether the help texts have the defaults.
@@ -54,19 +56,20 @@ def add_option_flags(
     by_name = {field.name: field for field in fields(options)}
     for name in names:
         field = by_name[name]
-        metadata = field.metadata
+        metadata, kind = field.metadata, kind_of(field)
+        metavar = metadata["metavar"] or METAVARS.get(kind)
         default = default_of(name) if field.default is None else format_value(field.default)
         settings: dict = {"dest": name, "default": argparse.SUPPRESS}
-        if metadata["kind"] is bool or not show_defaults:
+        if kind is bool or not show_defaults:
             default = None
-        if metadata["kind"] is bool:
+        if kind is bool:
             settings |= {"action": "store_true"}
-        elif metadata["kind"] is list:
-            settings |= {"nargs": "+", "metavar": metadata["metavar"]}
+        elif kind is list:
+            settings |= {"nargs": "+", "metavar": metavar}
         elif metadata["choices"]:
             settings |= {"choices": metadata["choices"]}
         else:
-            settings |= {"type": metadata["kind"], "metavar": metadata["metavar"]}
+            settings |= {"type": kind, "metavar": metavar}
         flag = "--" + name.replace("_checkpoint", "").replace("_", "-")
         first_sentence = metadata["help"].split(". ")[0]
         parser.add_argument(flag, help=help_text(first_sentence, default), **settings)

@@ -1,4 +1,4 @@
-"""Temperatures of a model's probabilities: fitting, reliability, and the file of a model.
+"""Temperatures of a model's probabilities: their choice on dev, reliability, and the file of a model.
 
 - confidence of a row: the probability of its most probable label;
 - expected calibration error (Naeini et al., 2015; Guo et al., 2017, arXiv:1706.04599, equation 3): rows are grouped by
@@ -26,18 +26,27 @@ on SentiHood's test split the expected calibration error was 8.7 points without 
 1.9 with one temperature per predicted label. The temperature of a label is fitted to the rows for which the label is
 predicted. M is then the common temperature, so that a label with few rows keeps about the common temperature. Scaling a
 row changes no predicted label, but can change the order of rows by probability, and therefore an AUC.
+
+Temperatures are fitted on dev, and kept only if they lower the log loss of held-out rows. Three candidates are
+compared, simplest first: no temperature, one for all labels, and, with at least MIN_SENTENCES sentences, one per label.
+Each is evaluated in 10-fold cross-validation, with fewer folds for fewer sentences; all rows of a sentence are in the
+same fold. A candidate replaces the best previous one if its log loss is lower by more than MARGIN standard errors of
+the difference, computed over sentences. The criterion is log loss, because with few rows the expected calibration error
+is mostly noise of its bins. Measured on well-calibrated models with dev sets of five to ten sentences: temperatures
+lower the held-out log loss in 25 % to 33 % of the cases, and by more than the margin in 4 % to 14 %.
 """
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from qacg_models.errors import InputError
-from qacg_models.sentiment.metrics import check_matrix, check_rows, ratio
+from qacg_models.sentiment.example import text_digest
+from qacg_models.sentiment.metrics import check_rows, ratio
 from qacg_models.utils.fields import convert_json, read_model_file
 from qacg_models.utils.files import atomic_write
 from qacg_models.utils.text import counted
@@ -47,17 +56,29 @@ THRESHOLDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 PRIOR = 25.0  # K of the module's docstring
 # Fitted temperatures are clipped to this range.
 LEAST, MOST = 0.05, 20.0
+SPLIT = "dev"
+FOLDS = 10
+MARGIN = 1.5
+MIN_SENTENCES = 30
+
+
+def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,)) -> np.ndarray:
+    """Returns softmax(logits / temperature), (N, classes) float64.
+
+    Args:
+        logits: (N, classes).
+        temperatures: one value for all rows; or one value per class, used for the rows with that predicted class.
+    """
+    logits = np.asarray(logits, dtype=np.float64)
+    by_label = np.broadcast_to(temperatures, logits.shape[-1])
+    scaled = logits / by_label[logits.argmax(-1, keepdims=True)]
+    powers = np.exp(scaled - scaled.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
 
 
 @dataclass(frozen=True)
 class Bin:
-    """The rows whose confidence is above `low` and at most `high`.
-
-    Attributes:
-        low, high: ends of the bin.
-        rows: number of rows.
-        confidence, accuracy: means over the rows; NaN without rows.
-    """
+    """The rows whose confidence is above `low` and at most `high`, with means of confidence and accuracy, or NaN."""
 
     low: float
     high: float
@@ -68,14 +89,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Covered:
-    """Counts and accuracy of the rows whose confidence is at least a threshold.
-
-    Attributes:
-        threshold: the threshold.
-        rows: number of rows whose confidence is at least the threshold.
-        coverage: share of these rows among all rows.
-        accuracy: share of these rows that are predicted correctly; NaN without rows.
-    """
+    """Number, share and accuracy (NaN without rows) of the rows whose confidence is at least a threshold."""
 
     threshold: float
     rows: int
@@ -92,15 +106,10 @@ class Reliability:
 
 
 def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
-    """Returns reliability bins and expected calibration error.
-
-    Args:
-        gold: (N,) true classes.
-        probabilities: (N, classes). Of tied classes the lowest index is predicted.
+    """Returns reliability bins and expected calibration error, for (N,) true classes and (N, classes) probabilities.
 
     Raises:
-        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a probability is negative
-            or not finite.
+        ValueError: as `check_rows`.
     """
     confidence, right = _confidence(gold, probabilities)
     # Rounding can give a probability slightly above 1.
@@ -120,14 +129,8 @@ def accuracy_by_coverage(
 ) -> list[Covered]:
     """Returns, for each threshold, count, share and accuracy of the rows with at least this confidence.
 
-    Args:
-        gold: (N,) true classes.
-        probabilities: (N, classes). Of tied classes the lowest index is predicted.
-        thresholds: thresholds of the confidence, between 0 and 1.
-
     Raises:
-        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a probability is negative
-            or not finite.
+        ValueError: as `check_rows`.
     """
     confidence, right = _confidence(gold, probabilities)
     kept = [confidence >= threshold for threshold in thresholds]
@@ -140,7 +143,6 @@ def accuracy_by_coverage(
 def _confidence(gold: Sequence[int], probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns (N,) confidences, and (N,) booleans: True where the most probable label is correct."""
     truth, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
-    check_matrix("probabilities", probabilities)
     check_rows(truth, probabilities, len(truth), probabilities.shape[1])
     return probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
 
@@ -149,13 +151,6 @@ def fit_temperatures(gold: Sequence[int], logits: np.ndarray) -> tuple[float, ..
     """Returns a temperature for each label, fitted to the rows for which the label is predicted.
 
     A label that is never predicted gets the temperature that is fitted to all rows.
-
-    Args:
-        gold: (N,) true classes.
-        logits: (N, classes), finite.
-
-    Raises:
-        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a logit is not finite.
     """
     common = fit_temperature(gold, logits)
     truth, scores = np.asarray(gold), np.asarray(logits, dtype=np.float64)
@@ -170,9 +165,6 @@ def fit_temperatures(gold: Sequence[int], logits: np.ndarray) -> tuple[float, ..
 def fit_temperature(gold: Sequence[int], logits: np.ndarray, mode: float = 1.0) -> float:
     """Returns the temperature with the highest posterior density, between LEAST and MOST.
 
-    The function uses Newton's method with a bracket around the root of the slope. A step that leaves the bracket
-    becomes a bisection.
-
     Args:
         gold: (N,) true classes.
         logits: (N, classes), finite.
@@ -181,37 +173,27 @@ def fit_temperature(gold: Sequence[int], logits: np.ndarray, mode: float = 1.0) 
     Raises:
         ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a logit is not finite.
     """
+    from scipy.optimize import brentq
+
     truth, scores = np.asarray(gold), np.asarray(logits, dtype=np.float64)
-    check_matrix("logits", scores)
     if not np.isfinite(scores).all():
         row = int(np.argwhere(~np.isfinite(scores))[0][0])
         raise ValueError(f"logits: expected finite numbers, got {scores[row].tolist()} in row {row}")
     scores = scores - scores.max(axis=1, keepdims=True)  # softmax is invariant to a shift
     check_rows(truth, np.exp(scores), len(truth), scores.shape[1])
-    gold_scores = scores[np.arange(len(truth)), truth]
+    total = scores[np.arange(len(truth)), truth].sum()
 
-    def slope_and_curvature(inverse: float) -> tuple[float, float]:
+    def slope(inverse: float) -> float:
         shares = np.exp(inverse * scores)
-        shares /= shares.sum(axis=1, keepdims=True)
-        mean = (shares * scores).sum(axis=1)
-        variance = (shares * (scores - mean[:, None]) ** 2).sum(axis=1)
-        slope = (mean - gold_scores).sum() + PRIOR * (mode - 1 / inverse)
-        return float(slope), float(variance.sum() + PRIOR / inverse**2)
+        means = (shares * scores).sum(axis=1) / shares.sum(axis=1)
+        return float(means.sum() - total + PRIOR * (mode - 1 / inverse))
 
     low, high = 1 / MOST, 1 / LEAST
-    if slope_and_curvature(low)[0] >= 0:
+    if slope(low) >= 0:
         return MOST
-    if slope_and_curvature(high)[0] <= 0:
+    if slope(high) <= 0:
         return LEAST
-    inverse = 1 / mode
-    while high - low > 1e-12 * high:
-        slope, curvature = slope_and_curvature(inverse)
-        low, high = (inverse, high) if slope < 0 else (low, inverse)
-        following = inverse - slope / curvature
-        if abs(following - inverse) <= 1e-12 * inverse:
-            break
-        inverse = following if low < following < high else (low + high) / 2
-    return 1 / inverse
+    return 1 / brentq(slope, low, high, xtol=1e-14)
 
 
 CALIBRATION_NAME = "calibration.json"
@@ -232,8 +214,7 @@ class Candidate:
         name: `none` (no temperature), `one` (one for all labels) or `per label` (one for each label).
         log_loss: mean log loss over the rows, in nats.
         error: expected calibration error, in [0, 1].
-        gain: decrease of the mean log loss, in nats, relative to the candidate chosen among the earlier ones; 0 for
-            `none`.
+        gain: decrease of the log loss relative to the candidate chosen among the earlier ones; 0 for `none`.
         gain_error: standard error of the gain, computed over sentences, because rows of a sentence are not independent.
     """
 
@@ -243,19 +224,18 @@ class Candidate:
     gain: float
     gain_error: float
 
+    @property
+    def is_better(self) -> bool:
+        """Whether the gain is above the margin."""
+        return self.gain > MARGIN * self.gain_error
+
 
 @dataclass(frozen=True)
 class Fit:
     """The cross-validation by which temperatures were chosen.
 
-    Attributes:
-        split: name of the split.
-        rows: number of rows of the split.
-        error_before, error_after: expected calibration error on held-out rows, in [0, 1], without temperatures and
-            with the chosen candidate. They are equal if the chosen candidate is `none`.
-        sentences: number of distinct sentences.
-        folds: number of folds.
-        candidates: the candidates, in the order in which they were compared.
+    `error_before` and `error_after` are the expected calibration error on held-out rows, in [0, 1], without
+    temperatures and with the chosen candidate. The candidates are in the order in which they were compared.
     """
 
     split: str
@@ -280,8 +260,8 @@ class Calibration:
             scaling.
 
     Raises:
-        InputError: `temperatures` is empty or has a value outside [LEAST, MOST] of `metrics.temperature`; `fit` and
-            `skipped` are both None; or `skipped` is set and `temperatures` is not (1.0,).
+        InputError: `temperatures` is empty or has a value outside [LEAST, MOST]; `fit` and `skipped` are both None; or
+            `skipped` is set and `temperatures` is not (1.0,).
     """
 
     temperatures: tuple[float, ...] = (1.0,)
@@ -348,3 +328,78 @@ def write_calibration(folder: Path, calibration: Calibration) -> None:
     with atomic_write(folder / CALIBRATION_NAME) as handle:
         content = {"format": CALIBRATION_FORMAT} | asdict(calibration)
         handle.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sentences: Sequence[str]) -> Calibration:
+    """Returns the temperatures of the best candidate in cross-validation on dev, or the reason why there are none.
+
+    Args:
+        protocol: protocol of training, "dev" or "released".
+        gold: (N) true classes of the rows of dev.
+        logits: (N, classes) logits of the model for these rows; None if the data has no dev.
+        sentences: (N) text of each row; rows with the same text are in the same fold.
+    """
+    reason = _why_not(protocol, gold, logits, sentences)
+    if reason is not None or logits is None:
+        return Calibration(skipped=reason)
+    fittings: dict[str, Fitting] = {
+        "none": lambda gold, logits: (1.0,),
+        "one": lambda gold, logits: (fit_temperature(gold, logits),),
+    }
+    count = len(set(sentences))
+    if count >= MIN_SENTENCES:
+        fittings["per label"] = fit_temperatures
+    candidates = _cross_validate(fittings, np.asarray(gold), logits, sentences)
+    none, *others = candidates
+    kept = next((one for one in reversed(others) if one.is_better), none)
+    fit = Fit(SPLIT, len(gold), none.error, kept.error, count, min(FOLDS, count), tuple(candidates))
+    if kept is none:
+        reason = f"because none lowers the log loss of held-out rows by more than {MARGIN} standard errors"
+        return Calibration(fit=fit, skipped=reason)
+    return Calibration(fittings[kept.name](gold, logits), fit)
+
+
+Fitting = Callable[[Sequence[int], np.ndarray], tuple[float, ...]]
+
+
+def _cross_validate(
+    fittings: dict[str, Fitting], gold: np.ndarray, logits: np.ndarray, sentences: Sequence[str]
+) -> list[Candidate]:
+    """Returns the candidates, each compared with the best previous one."""
+    texts = sorted(set(sentences), key=text_digest)  # so that the order of the rows does not change the folds
+    number = {text: index for index, text in enumerate(texts)}
+    sentence, count = np.array([number[text] for text in sentences]), len(texts)
+    found: list[Candidate] = []
+    kept_losses = None
+    for name, fitting in fittings.items():
+        probabilities = np.empty(logits.shape)
+        for fold in range(min(FOLDS, count)):
+            test = sentence % min(FOLDS, count) == fold
+            probabilities[test] = probabilities_of(logits[test], fitting(gold[~test].tolist(), logits[~test]))
+        losses = -np.log(np.maximum(probabilities[np.arange(len(gold)), gold], np.finfo(float).tiny))
+        gains = np.bincount(sentence, (losses if kept_losses is None else kept_losses) - losses, count)
+        candidate = Candidate(
+            name,
+            float(losses.mean()),
+            reliability(gold.tolist(), probabilities).error,
+            float(gains.sum() / len(gold)),
+            float(gains.std(ddof=1) * count**0.5 / len(gold)),
+        )
+        if kept_losses is None or candidate.is_better:
+            kept_losses = losses
+        found.append(candidate)
+    return found
+
+
+def _why_not(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sentences: Sequence[str]) -> str | None:
+    if protocol == "released":
+        return "because the protocol is that of the released code"
+    if logits is None or not len(gold):
+        return f"because there are no rows of {SPLIT}"
+    if len(set(gold)) < 2:
+        return f"because the rows of {SPLIT} have a single label"
+    if len(set(sentences)) < 2:
+        return f"because the rows of {SPLIT} have a single sentence, so none can be held out"
+    if not np.isfinite(logits).all():
+        return f"because the model's logits are not finite on {SPLIT}"
+    return None

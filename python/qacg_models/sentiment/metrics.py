@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import ClassVar
@@ -26,17 +26,19 @@ from qacg_models.utils.fields import convert_json_fields
 
 @dataclass(frozen=True)
 class Metrics:
-    """Base class of sets of metrics; the fields of a set are its metrics and `undefined`.
+    """Base class of sets of metrics: shares between 0 and 1, or NaN if a metric is undefined for the rows.
 
-    Metrics are shares between 0 and 1, or NaN if they are undefined for the rows.
-
-    Attributes:
-        TITLES: title of each metric in tables, in the order of the tables.
-        undefined: names of undefined metrics. A metric that is a mean over aspects has no entry for the mean, but an
-            entry "metric: aspect" for each aspect whose value is undefined, such as "sentiment_auc: safety".
+    `TITLES` has the title of each metric in tables, in their order. `undefined` has the names of undefined metrics. A
+    metric that is a mean over aspects has no entry for the mean, but an entry "metric: aspect" for each aspect whose
+    value is undefined, such as "sentiment_auc: safety".
     """
 
     TITLES: ClassVar[dict[str, str]]
+
+    @classmethod
+    def of(cls, **values: float) -> Metrics:
+        """Returns metrics with these values; those that are NaN are undefined."""
+        return cls(**values, undefined=tuple(name for name, value in values.items() if math.isnan(value)))
 
     def to_json(self) -> dict:
         """Returns the metrics and `undefined` as JSON types, with NaN as None."""
@@ -44,15 +46,10 @@ class Metrics:
 
     @classmethod
     def from_json(cls, content: object, path: str = "") -> Metrics:
-        """Returns the metrics that `to_json` converted to JSON types.
-
-        Args:
-            content: the JSON value.
-            path: position of the value in its file, for errors.
+        """Returns the metrics that `to_json` converted; `path` is their position in the file, for errors.
 
         Raises:
-            InputError: `content` is not a JSON object; a metric is missing or unknown, or neither a number nor null; or
-                `undefined` is not a list of str.
+            InputError: a field is missing, unknown, or of another type.
         """
         kinds = dict.fromkeys(cls.TITLES, float | None) | {"undefined": tuple[str, ...]}
         values = convert_json_fields(kinds, content, path)
@@ -78,14 +75,7 @@ def f1(precision: float, recall: float) -> float:
 
 
 def check_rows(gold: np.ndarray, probabilities: np.ndarray, rows: int, classes: int) -> None:
-    """Raises ValueError unless `gold` and `probabilities` have valid shapes and values.
-
-    Args:
-        gold: expected (rows,), with classes from 0 to `classes` - 1.
-        probabilities: expected (rows, classes), with finite numbers of at least 0.
-        rows: number of rows, expected to be at least 1.
-        classes: number of classes.
-    """
+    """Raises ValueError unless gold is (rows,) classes, and probabilities (rows, classes) numbers of at least 0."""
     if not rows:
         raise ValueError("rows: expected at least one, got none")
     if gold.shape != (rows,) or probabilities.shape != (rows, classes):
@@ -93,37 +83,24 @@ def check_rows(gold: np.ndarray, probabilities: np.ndarray, rows: int, classes: 
             f"gold, probabilities: expected shapes ({rows},) and ({rows}, {classes}), got {gold.shape} and"
             f" {probabilities.shape}"
         )
-    if not np.isin(gold, range(classes)).all():
-        unknown = gold[~np.isin(gold, range(classes))][0]
-        raise ValueError(f"gold: expected classes from 0 to {classes - 1}, got {unknown}")
-    if not np.isfinite(probabilities).all() or (probabilities < 0).any():
-        row = int(np.argwhere(~np.isfinite(probabilities) | (probabilities < 0))[0][0])
+    if (unknown := gold[~np.isin(gold, range(classes))]).size:
+        raise ValueError(f"gold: expected classes from 0 to {classes - 1}, got {unknown[0]}")
+    if (wrong := ~np.isfinite(probabilities) | (probabilities < 0)).any():
+        row = int(np.argwhere(wrong)[0][0])
         values = probabilities[row].tolist()
         raise ValueError(f"probabilities: expected finite numbers of at least 0, got {values} in row {row}")
 
 
-def check_matrix(name: str, values: np.ndarray) -> None:
-    """Raises ValueError unless the array has two dimensions."""
-    if values.ndim != 2:
-        raise ValueError(f"{name}: expected shape (rows, classes), got {values.shape}")
-
-
 def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Arranges rows as a table of groups by aspects.
-
-    Args:
-        groups: (N,) group of each row.
-        aspects: (N,) aspect of each row.
+    """Arranges (N,) groups and aspects of rows as a table.
 
     Returns:
         The aspect names in alphabetical order, and a (groups, aspects) array of row indices. Groups are in the order of
         their first rows.
 
     Raises:
-        ValueError: `groups` and `aspects` differ in length, there are no rows, or a group lacks or repeats an aspect.
+        ValueError: there are no rows, or a group lacks or repeats an aspect.
     """
-    if len(groups) != len(aspects):
-        raise ValueError(f"aspects: expected {len(groups)}, one for each row, got {len(aspects)}")
     if not len(groups):
         raise ValueError("rows: expected at least one, got none")
     names = sorted(set(aspects))
@@ -180,12 +157,7 @@ class SentiHoodMetrics(Metrics):
 
 
 class Auc:
-    """Area under the ROC curve: P(score of a positive > score of a negative) + P(equal) / 2.
-
-    Args:
-        truth: (N,) booleans: True for positives.
-        score: (N,) numbers.
-    """
+    """Area under the ROC curve: P(score of a positive > score of a negative) + P(equal) / 2, for (N,) rows."""
 
     def __init__(self, truth: np.ndarray, score: np.ndarray):
         self.truth = truth.astype(bool)
@@ -205,7 +177,7 @@ class Auc:
 
 
 class SentiHoodJudge:
-    """A callable that computes the five metrics of fixed rows for given weights of the rows.
+    """A callable that computes SentiHood's metrics of fixed rows for given weights of the rows.
 
     Args:
         groups: (N,) group of each row, in any order.
@@ -213,10 +185,6 @@ class SentiHoodJudge:
         gold: (N,) true classes: 0 None, 1 Positive, 2 Negative.
         probabilities: (N, 3) class probabilities, or scores >= 0 with the same ranking. Of tied classes the lowest
             index is predicted.
-
-    Raises:
-        ValueError: shapes do not match; there are no rows; a class is not 0, 1 or 2; a probability is negative or not
-            finite; or a group lacks or repeats an aspect.
     """
 
     def __init__(
@@ -266,10 +234,7 @@ class SentiHoodJudge:
         )
 
     def _mean(self, metric: str, values: list[float], undefined: list[str]) -> float:
-        """Returns the mean over the aspects whose value is defined; NaN if there is none.
-
-        For each aspect whose value is undefined, "metric: aspect" is added to `undefined`.
-        """
+        """Returns the mean over the aspects whose value is defined; adds the others to `undefined`."""
         undefined += [f"{metric}: {name}" for name, value in zip(self.names, values) if math.isnan(value)]
         known = [value for value in values if not math.isnan(value)]
         return float(np.mean(known)) if known else math.nan
@@ -282,7 +247,7 @@ class SentiHoodJudge:
             return math.nan
         # fsum: the result does not depend on the order of groups.
         precision, recall = (math.fsum(share * weight) / judged for share in (self.precision, self.recall))
-        return float(2 * precision * recall / (precision + recall)) if precision + recall else 0.0
+        return float(f1(precision, recall))
 
 
 # Classes by k of a k-class accuracy: 1 positive, 2 neutral, 3 negative, 4 conflict.
@@ -320,17 +285,10 @@ class SemEvalMetrics(Metrics):
 
 
 class SemEvalJudge:
-    """A callable that computes the metrics of fixed rows for given weights of the rows.
+    """A callable that computes SemEval's metrics of fixed rows for given weights of the rows.
 
-    Args:
-        groups: (N,) sentence of each row, in any order.
-        aspects: (N,) category of each row; every sentence has every category once.
-        gold: (N,) true classes: 0 none, 1 positive, 2 neutral, 3 negative, 4 conflict.
-        probabilities: (N, 5). Of tied classes the lowest index is predicted.
-
-    Raises:
-        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, a probability is negative or
-            not finite, or a sentence lacks or repeats a category.
+    The arguments are those of SentiHoodJudge, with sentences as groups and the classes 0 none, 1 positive, 2 neutral, 3
+    negative, 4 conflict.
     """
 
     def __init__(
@@ -345,7 +303,7 @@ class SemEvalJudge:
             for count, classes in SEMEVAL_CLASSES.items()
         }
 
-    def __call__(self, weights: np.ndarray | None = None) -> SemEvalMetrics:
+    def __call__(self, weights: np.ndarray | None = None) -> Metrics:
         """Returns the metrics for (N,) weights; None: each row counts once."""
         weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
         hits, named, guessed = (
@@ -357,13 +315,12 @@ class SemEvalJudge:
         for count, classes in SEMEVAL_CLASSES.items():
             judged = np.isin(self.gold, classes) * weight
             accuracies[f"accuracy_{count}"] = ratio((self.right[count] * judged).sum(), judged.sum())
-        values = {
-            "aspect_precision": precision,
-            "aspect_recall": recall,
-            "aspect_f1": math.nan if math.isnan(recall) else f1(precision, recall),
+        return SemEvalMetrics.of(
+            aspect_precision=precision,
+            aspect_recall=recall,
+            aspect_f1=math.nan if math.isnan(recall) else f1(precision, recall),
             **accuracies,
-        }
-        return SemEvalMetrics(**values, undefined=tuple(name for name, value in values.items() if math.isnan(value)))
+        )
 
 
 @dataclass(frozen=True)
@@ -397,33 +354,24 @@ class ClassificationMetrics(Metrics):
 
 
 class ClassificationJudge:
-    """A callable that computes the metrics of fixed rows for given weights of the rows.
+    """A callable that computes ClassificationMetrics of fixed rows for given weights of the rows.
 
-    Args:
-        groups: (N,) group of each row, in any order.
-        gold: (N,) true classes.
-        probabilities: (N, classes). Of tied classes the lowest index is predicted.
-        has_absent: whether class 0 means "no opinion".
-
-    Raises:
-        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a probability is negative
-            or not finite.
+    The arguments are those of SentiHoodJudge, with any rows in a group and any number of classes; `has_absent` is
+    whether class 0 means "no opinion".
     """
 
     def __init__(self, groups: Sequence[Hashable], gold: Sequence[int], probabilities: np.ndarray, *, has_absent: bool):
         self.gold, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
-        check_matrix("probabilities", probabilities)
         check_rows(self.gold, probabilities, len(groups), probabilities.shape[1])
         self.guess, self.has_absent = probabilities.argmax(axis=1), has_absent
         self.right = self.guess == self.gold
-        numbers: dict[Hashable, int] = {}
-        self.group = np.array([numbers.setdefault(group, len(numbers)) for group in groups])
-        self.right_group = np.bincount(self.group, ~self.right) == 0
-        self.first = np.unique(self.group, return_index=True)[1]
+        group = _numbers(groups)
+        self.right_group = np.bincount(group, ~self.right) == 0
+        self.first = np.unique(group, return_index=True)[1]
         if has_absent:
             self.right_opinion = probabilities[:, 1:].argmax(axis=1) + 1 == self.gold
 
-    def __call__(self, weights: np.ndarray | None = None) -> ClassificationMetrics:
+    def __call__(self, weights: np.ndarray | None = None) -> Metrics:
         """Returns the metrics for (N,) weights, which must be equal within a group; None: each row counts once."""
         weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
         by_group = weight[self.first]
@@ -435,15 +383,12 @@ class ClassificationJudge:
             opinion = (self.gold != 0) * weight
             aspect_f1 = self._f1(self.gold != 0, self.guess != 0, weight) if opinion.any() else math.nan
             sentiment = ratio((self.right_opinion * opinion).sum(), opinion.sum())
-        values = {
-            "accuracy": ratio((self.right * weight).sum(), weight.sum()),
-            "macro_f1": math.fsum(scores) / len(scores) if scores else math.nan,
-            "strict_accuracy": ratio((self.right_group * by_group).sum(), by_group.sum()),
-            "aspect_f1": aspect_f1,
-            "sentiment_accuracy": sentiment,
-        }
-        return ClassificationMetrics(
-            **values, undefined=tuple(name for name, value in values.items() if math.isnan(value))
+        return ClassificationMetrics.of(
+            accuracy=ratio((self.right * weight).sum(), weight.sum()),
+            macro_f1=math.fsum(scores) / len(scores) if scores else math.nan,
+            strict_accuracy=ratio((self.right_group * by_group).sum(), by_group.sum()),
+            aspect_f1=aspect_f1,
+            sentiment_accuracy=sentiment,
         )
 
     @staticmethod
@@ -460,14 +405,7 @@ METRIC_CLASSES: dict[str, type[Metrics]] = {
 
 
 def titles_of(names: Collection[str]) -> dict[str, str]:
-    """Returns titles by metric name, for the first class in METRIC_CLASSES whose metrics all occur in `names`.
-
-    Args:
-        names: names of metrics, such as the keys of stored metrics; other names are ignored.
-
-    Raises:
-        ValueError: there is no such class.
-    """
+    """Returns titles by metric name, for the first class in METRIC_CLASSES whose metrics all occur in `names`."""
     for kind in METRIC_CLASSES.values():
         if kind.TITLES.keys() <= set(names):
             return kind.TITLES
@@ -475,52 +413,28 @@ def titles_of(names: Collection[str]) -> dict[str, str]:
 
 
 def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-    """Returns a function that computes the task's metrics for given weights of the rows.
+    """Returns a function that computes the task's metrics for given weights of labelled rows.
 
     Its argument is (N,) weights, equal for all rows of a group (a sentence and target); None: each row counts once.
 
-    Args:
-        task: the task, which selects the metrics.
-        rows: labelled rows.
-        probabilities: (N, classes), in the order of `rows`.
-
     Raises:
-        ValueError: `probabilities` has another number of rows, there are no rows, a label is not a class, a probability
-            is negative or not finite, or a group (a sentence and target) lacks or repeats an aspect although the
-            metrics require each aspect once.
+        ValueError: the (N, classes) probabilities do not fit the rows or have invalid values; there are no rows; or a
+            group lacks or repeats an aspect although the metrics require each aspect once.
     """
     groups, gold = [row.group for row in rows], [row.label for row in rows]
-    aspects = [row.aspect for row in rows]
-    if task.metrics == "sentihood":
-        return SentiHoodJudge(groups, aspects, gold, probabilities)
-    if task.metrics == "semeval":
-        return SemEvalJudge(groups, aspects, gold, probabilities)
-    return ClassificationJudge(groups, gold, probabilities, has_absent=task.has_absent)
+    if task.metrics == "classification":
+        return ClassificationJudge(groups, gold, probabilities, has_absent=task.has_absent)
+    kind = SentiHoodJudge if task.metrics == "sentihood" else SemEvalJudge
+    return kind(groups, [row.aspect for row in rows], gold, probabilities)
 
 
 def judge(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Metrics:
-    """Returns the task's metrics; every row counts once.
-
-    Args:
-        task: the task, which selects the metrics.
-        rows: labelled rows.
-        probabilities: (N, classes), in the order of `rows`.
-
-    Raises:
-        ValueError: `probabilities` has another number of rows, there are no rows, a label is not a class, a probability
-            is negative or not finite, or a group (a sentence and target) lacks or repeats an aspect although the
-            metrics require each aspect once.
-    """
+    """Returns the task's metrics; every row counts once. Errors are those of `judge_for`."""
     return judge_for(task, rows, probabilities)(None)
 
 
 def majority_probabilities(label_shares: Sequence[float], rows: int) -> np.ndarray:
-    """Returns (rows, classes) float64 probabilities of the majority baseline: the same label shares for every row.
-
-    Args:
-        label_shares: (classes,) share of each label in the training split.
-        rows: number of rows.
-    """
+    """Returns (rows, classes) probabilities of the majority baseline: the label shares of train for every row."""
     return np.tile(np.asarray(label_shares, dtype=np.float64), (rows, 1))
 
 
@@ -541,9 +455,12 @@ def intervals(
     Returns:
         Lower and upper bound by metric; NaN for a metric that is undefined in every sample.
     """
+    sentence, generator = _numbers(sentences), np.random.default_rng(seed)
+    count = int(sentence.max()) + 1
     drawn: dict[str, list[float]] = {}
-    for weights in resampled(sentences, repeats, np.random.default_rng(seed)):
-        metrics = judge(weights)
+    for _ in range(repeats):
+        times = np.bincount(generator.integers(count, size=count), minlength=count)  # by sentence
+        metrics = judge(times[sentence].astype(np.float64))
         for name in metrics.TITLES:
             drawn.setdefault(name, []).append(getattr(metrics, name))
     with warnings.catch_warnings():
@@ -552,36 +469,16 @@ def intervals(
     return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
 
 
-def resampled(sentences: Sequence[Hashable], repeats: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yields (N,) float64 weights of the rows for each sample.
-
-    The weight of a row is the number of times that its sentence was drawn. Each sample draws, with replacement, as many
-    sentences as there are distinct sentences.
-
-    Args:
-        sentences: (N,) sentence of each row, at least one.
-        repeats: number of samples.
-        generator: random generator, whose state changes.
-    """
+def _numbers(values: Sequence[Hashable]) -> np.ndarray:
+    """Returns (N,) numbers of the distinct values, in the order of their first occurrence."""
     numbers: dict[Hashable, int] = {}
-    sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
-    for _ in range(repeats):
-        picks = generator.integers(len(numbers), size=len(numbers))
-        yield np.bincount(picks, minlength=len(numbers))[sentence].astype(np.float64)
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values])
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:
-    """Returns lower and upper bound of the 95 % confidence interval of the share count / total (Wilson, 1927).
+    """Returns the 95 % confidence interval of the share count / total, for a total of at least 1 (Wilson, 1927).
 
     The interval lies in [0, 1], and is valid even if `total` is small.
-
-    Args:
-        count: number of rows with the property.
-        total: number of all rows, at least 1.
-
-    Example:
-        >>> [round(bound, 3) for bound in wilson_interval(8, 10)]
-        [0.49, 0.943]
     """
     z = NormalDist().inv_cdf(0.975)
     share, spread = count / total, z * z / total
@@ -592,13 +489,10 @@ def wilson_interval(count: int, total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Scores of one class.
+    """Scores of one class, with `support`, its number of rows.
 
-    Attributes:
-        precision: share of the predictions of the class that are correct; NaN if the class is never predicted.
-        recall: share of the rows of the class for which the class is predicted; NaN if the class does not occur.
-        f1: harmonic mean of precision and recall, 0 if no prediction is correct; NaN if the class does not occur.
-        support: number of rows of the class.
+    Precision is NaN if the class is never predicted. Recall and F1 are NaN if the class does not occur; F1 is 0 if no
+    prediction is correct.
     """
 
     precision: float
@@ -608,22 +502,13 @@ class ClassScores:
 
 
 def confusion_matrix(gold: Sequence[int], predicted: Sequence[int], classes: int) -> np.ndarray:
-    """Returns (classes, classes) numbers of rows by true class (first index) and predicted class.
-
-    Args:
-        gold, predicted: (N,) classes from 0 to `classes` - 1.
-        classes: number of classes.
-    """
+    """Returns (classes, classes) numbers of rows by true class (first index) and predicted class."""
     pairs = np.asarray(gold, np.int64) * classes + np.asarray(predicted, np.int64)
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
 def class_scores(confusion: np.ndarray) -> tuple[ClassScores, ...]:
-    """Returns the scores of each class.
-
-    Args:
-        confusion: (classes, classes), as `confusion_matrix` returns it.
-    """
+    """Returns the scores of each class from a `confusion_matrix`."""
     found = []
     for index, hits in enumerate(confusion.diagonal()):
         support, guessed = confusion[index].sum(), confusion[:, index].sum()

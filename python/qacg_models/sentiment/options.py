@@ -11,11 +11,8 @@ from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
 from qacg_models.sentiment.columns import AUTO, QUOTING, Columns
 from qacg_models.sentiment.text_files import UTF_8
-from qacg_models.utils.fields import MOST, SEED, convert_options, format_value, option_group
+from qacg_models.utils.fields import MOST, SEED, convert_options, format_value, option
 from qacg_models.utils.machine import world_size
-
-_data = option_group("data")
-_own = option_group("tables of your own (CSV, JSON, JSONL, Excel, Parquet)")
 
 
 @dataclass(frozen=True)
@@ -26,41 +23,36 @@ class DataOptions:
         InputError: a value is invalid, or contradicts another option.
     """
 
-    format: str = _data(
+    format: str = option(
         "auto", "format of the data; auto: by file names and, for .tsv, by the header", metavar="FORMAT"
     )
-    dev_fraction: float = _data(
-        0.1,
-        "share of the training sentences used as dev if there is no dev file, and no row is marked dev in a column"
-        " 'split'",
+    dev_fraction: float = option(
+        0.1, "share of the training sentences used as dev, if neither a file nor a column 'split' marks rows for dev"
     )
-    dev_seed: int = _data(0, "seed of the division into training and dev sentences")
+    dev_seed: int = option(0, "seed of the division into training and dev sentences")
 
-    text_column: str = _own("text", "column or key of the text", metavar="NAME")
-    aspect_column: str = _own("aspect", "column or key of the aspect", metavar="NAME")
-    label_column: str = _own("label", "column or key of the label", metavar="NAME")
-    id_column: str | None = _own(None, "column of the id; without it, equal texts share one", kind=str, metavar="NAME")
-    target_column: str | None = _own(None, "column of the target, if a text has several", kind=str, metavar="NAME")
-    delimiter: str = _own(AUTO, "delimiter of a CSV; \\t is a tab; auto: by the header", metavar="CHARACTER")
-    quoting: str = _own(
+    text_column: str = option("text", "column or key of the text", metavar="NAME")
+    aspect_column: str = option("aspect", "column or key of the aspect", metavar="NAME")
+    label_column: str = option("label", "column or key of the label", metavar="NAME")
+    id_column: str | None = option(None, "column of the id; without it, equal texts share one", metavar="NAME")
+    target_column: str | None = option(None, "column of the target, if a text has several", metavar="NAME")
+    delimiter: str = option(AUTO, "delimiter of a CSV; \\t is a tab; auto: by the header", metavar="CHARACTER")
+    quoting: str = option(
         AUTO,
         "none: quotation marks are ordinary characters; minimal: they may enclose a field; auto: as minimal, but an"
         " error if most such fields join rows",
         *QUOTING,
     )
-    encoding: str = _own(UTF_8, "encoding of text files, such as cp1252, latin-1 or utf-16", metavar="NAME")
-    wide: bool = _own(
+    encoding: str = option(UTF_8, "encoding of text files, such as cp1252, latin-1 or utf-16", metavar="NAME")
+    wide: bool = option(
         False, "the table has a column of labels for each aspect: all columns except text, id, target and split"
     )
-    aspect_columns: tuple[str, ...] | None = _own(None, "the aspect columns of a wide table; implies wide", kind=list)
-    skip_empty: bool = _own(False, "leave out and count rows with an empty cell, which otherwise are an error")
-    aspects: tuple[str, ...] | None = _own(None, "the aspects (default: those of the training split)", kind=list)
-    labels: tuple[str, ...] | None = _own(None, "the labels (default: those of the training split)", kind=list)
-    absent_label: str | None = _own(
-        None,
-        "label that means no opinion on the aspect (default: none, if a label has that name)",
-        kind=str,
-        metavar="NAME",
+    aspect_columns: tuple[str, ...] | None = option(None, "the aspect columns of a wide table; implies wide")
+    skip_empty: bool = option(False, "leave out and count rows with an empty cell, which otherwise are an error")
+    aspects: tuple[str, ...] | None = option(None, "the aspects (default: those of the training split)")
+    labels: tuple[str, ...] | None = option(None, "the labels (default: those of the training split)")
+    absent_label: str | None = option(
+        None, "label that means no opinion on the aspect (default: none, if a label has that name)", metavar="NAME"
     )
 
     def __post_init__(self):
@@ -92,14 +84,10 @@ class DataOptions:
         return self.wide or self.aspect_columns is not None
 
     def overridden(self, given: Mapping[str, Any]) -> DataOptions:
-        """Returns a copy of these options with the values in `given`.
+        """Returns a copy with the values in `given`.
 
-        Args:
-            given: values by field. `wide=False` also resets `aspect_columns`: a model that was trained on a wide table
-                can then be evaluated on a table with a row for each aspect.
-
-        Raises:
-            InputError: a value is invalid, or contradicts another option.
+        `wide=False` also resets `aspect_columns`: a model that was trained on a wide table can then be evaluated on a
+        table with a row for each aspect.
         """
         reset = {"aspect_columns": None} if given.get("wide") is False else {}
         return replace(self, **reset | dict(given))
@@ -128,23 +116,13 @@ def _names(option: str, value: Any) -> tuple[str, ...]:
     return names
 
 
-PROTOCOLS = ("dev", "released")
-SCHEDULES = ("steady", "linear")
+# Bounds of numbers.
+SHARE: dict[str, Any] = {"least": 0, "most": 1}
+BELOW_ONE: dict[str, Any] = {"least": 0, "below": 1}
 # The value of --from for random weights.
 SCRATCH = "scratch"
 # Options that a checkpoint defines, so they cannot be given together with a checkpoint as --from.
 SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size")
-# Options of earlier versions, which run.yaml and training.json of their models have.
-REMOVED = (
-    *("keep_checkpoints", "weight_decay", "max_grad_norm", "fsdp", "initializer_range", "context_projection"),
-    *("context_start", "quasi_scale", "beta", "gamma"),
-)
-
-_what = option_group("what is trained")
-_step = option_group("steps")
-_watch = option_group("evaluations and checkpoints")
-_shape = option_group("shape of the model, where no checkpoint defines it")
-_machine = option_group("machine")
 
 
 @dataclass(frozen=True)
@@ -156,199 +134,154 @@ class TrainingOptions:
             other.
     """
 
-    model: str = _what("qacg-bert", "backbone", *BACKBONES)
-    from_checkpoint: str | None = _what(
+    model: str = option("qacg-bert", "backbone", *BACKBONES)
+    from_checkpoint: str | None = option(
         None,
         "folder or file of a checkpoint to start from, with its tokenizer; or `minilm`, a small English BERT from a"
         " Python package; or `scratch`, random weights. Default: minilm if its package is installed, the text is"
         " English, --max-length is at most 512, and neither a size, tokenizer nor protocol=released is given;"
         " otherwise scratch",
-        kind=str,
         metavar="PATH",
     )
-    protocol: str = _what(
+    protocol: str = option(
         "dev",
-        "dev: the split dev selects the best weights; released: the split test selects them, and other options have the"
-        " defaults of the code released with the QACG-BERT paper",
-        *PROTOCOLS,
+        "dev: the split dev selects the best weights; released: the split test selects them, and other options have"
+        " the defaults of the code released with the QACG-BERT paper",
+        *("dev", "released"),
     )
-    tokenizer: str | None = _what(
+    tokenizer: str | None = option(
         None,
         "tokenizer folder or vocab.txt (default: that of the checkpoint, or one learned from the training split)",
-        kind=str,
         metavar="PATH",
     )
-    cased: bool = _what(False, "the vocab.txt that `tokenizer` names is cased, so texts are not lowercased")
-    max_length: int = _what(
-        128,
-        "maximum number of tokens of an input, special tokens included; longer inputs are truncated",
-        least=1,
-        most=MOST["max_position_embeddings"][0],
+    cased: bool = option(False, "the vocab.txt that `tokenizer` names is cased, so texts are not lowercased")
+    max_length: int = option(
+        128, "maximum tokens of an input; longer inputs are truncated", least=1, most=MOST["max_position_embeddings"][0]
     )
-    frozen_layers: int = _what(
+    frozen_layers: int = option(
         0,
         "with a checkpoint, train neither the token embeddings nor this number of first layers, which makes training"
         " faster and the model less accurate; 0: train all weights",
         least=0,
     )
-    seed: int = _what(0, "seed of initial weights, order of rows and dropout", least=0, most=SEED)
+    seed: int = option(0, "seed of initial weights, order of rows and dropout", least=0, most=SEED)
 
-    minutes: float | None = _step(
-        None, "time limit of training in minutes, evaluations included; 0: no limit", kind=float, least=0
+    minutes: float | None = option(
+        None, "time limit of training in minutes, evaluations included; 0: no limit", least=0
     )
-    epochs: int | None = _step(
+    epochs: int | None = option(
         None,
         "passes over the training split. Default: 30 with protocol=released. With a checkpoint and up to 24,000 rows:"
-        " the smallest number that is at least 4 and has at least 400 steps, unless --max-steps, schedule,"
-        " patience or eval_every is given. Otherwise no limit: training ends by --max-steps, patience or"
-        " --minutes",
-        kind=int,
+        " the smallest number that is at least 4 and has at least 400 steps, unless --max-steps, schedule, patience or"
+        " eval_every is given. Otherwise no limit: training ends by --max-steps, patience or --minutes",
         least=1,
         most=100_000,
     )
-    max_steps: int | None = _step(None, "maximum number of steps; overrides --epochs", kind=int, least=1)
-    schedule: str | None = _step(
+    max_steps: int | None = option(None, "maximum number of steps; overrides --epochs", least=1)
+    schedule: str | None = option(
         None,
         "schedule of the learning rate. steady: constant after the warm-up; the running average of the weights is"
         " evaluated and saved, so that training may end at any step. linear: decays to 0 at the last step",
-        *SCHEDULES,
-        kind=str,
+        *("steady", "linear"),
     )
-    batch_size: int | None = _step(None, "rows per batch in each process", kind=int, least=1, most=1_000_000)
-    gradient_accumulation: int = _step(1, "number of batches in one step of the optimizer", least=1, most=1_000_000)
-    learning_rate: float | None = _step(
+    batch_size: int | None = option(None, "rows per batch in each process", least=1, most=1_000_000)
+    gradient_accumulation: int = option(1, "number of batches in one step of the optimizer", least=1, most=1_000_000)
+    learning_rate: float | None = option(
         None,
         "maximum learning rate, at the end of the warm-up. With a checkpoint the default depends on the hidden size,"
         " from 2e-4 (384 or less) to 5e-5 (768 or more)",
-        kind=float,
         least=1e-12,
     )
-    warmup: float | None = _step(
+    warmup: float | None = option(
         None,
-        "length of the warm-up, in which the learning rate increases, as a share of all steps, in [0, 1]; with the"
-        " schedule steady, as a share of 1,000 steps",
-        kind=float,
-        least=0,
-        most=1,
+        "length of the warm-up, in which the learning rate increases, as a share of all steps; with the schedule"
+        " steady, as a share of 1,000 steps",
+        **SHARE,
     )
-    balance: float | None = _step(
+    balance: float | None = option(
         None,
-        "class balance of the sampled rows, in [0, 1]: 0 keeps the shares of the data, 1 samples every class equally"
-        " often",
-        kind=float,
-        least=0,
-        most=1,
+        "class balance of the sampled rows: 0 keeps the shares of the data, 1 samples every class equally often",
+        **SHARE,
     )
-    logit_adjustment: float | None = _step(
+    logit_adjustment: float | None = option(
         None,
-        "weight, in [0, 1], of the log label frequencies that the loss adds to the logits, so that the model predicts"
-        " rare labels more often. If training starts from a checkpoint and macro-F1 selects the weights, the default is"
-        " 1, and that of balance is 0, unless balance or protocol=released is given",
-        kind=float,
-        least=0,
-        most=1,
+        "weight of the log label frequencies that the loss adds to the logits, so that the model predicts rare labels"
+        " more often. If training starts from a checkpoint and macro-F1 selects the weights, the default is 1, and"
+        " that of balance is 0, unless balance or protocol=released is given",
+        **SHARE,
     )
-    dropout: float | None = _step(
+    dropout: float | None = option(
         None,
-        "dropout probability of hidden states and attention, in [0, 1); with a checkpoint the default is that of the"
-        " checkpoint",
-        kind=float,
-        least=0,
-        below=1,
+        "dropout probability of hidden states and attention; with a checkpoint the default is that of the checkpoint",
+        **BELOW_ONE,
     )
-
-    word_dropout: float | None = _step(
-        None,
-        "share of the tokens of a text that are replaced by the unknown token, in [0, 1)",
-        kind=float,
-        least=0,
-        below=1,
+    word_dropout: float | None = option(
+        None, "share of the tokens of a text that are replaced by the unknown token", **BELOW_ONE
     )
-    join_texts: float | None = _step(
+    join_texts: float | None = option(
         None,
-        "share, in [0, 1), of the rows whose text is joined with a second text that has no opinion on the row's aspect."
-        " For the model `bert`, and for data without a label for no opinion, 0 is the default and the only value",
-        kind=float,
-        least=0,
-        below=1,
+        "share of the rows whose text is joined with a second text that has no opinion on the row's aspect. For the"
+        " model `bert`, and for data without a label for no opinion, 0 is the default and the only value",
+        **BELOW_ONE,
     )
 
-    eval_every: int | None = _watch(
+    eval_every: int | None = option(
         None,
         "steps between evaluations; 0: once per epoch. Default: 25 with protocol=released. Once per epoch if --epochs"
-        " or --max-steps is given, unless schedule=steady. With the default --epochs of a checkpoint: once per"
-        " epoch, or only after the last step if dev has fewer than 500 rows. Otherwise half an epoch, clipped to 50 to"
-        " 500 steps",
-        kind=int,
+        " or --max-steps is given, unless schedule=steady. With the default --epochs of a checkpoint: once per epoch,"
+        " or only after the last step if dev has fewer than 500 rows. Otherwise half an epoch, clipped to 50 to 500"
+        " steps",
         least=0,
     )
-    patience: int | None = _watch(
-        None,
-        "number of evaluations without improvement after which training stops; 0: no early stopping",
-        kind=int,
-        least=0,
+    patience: int | None = option(
+        None, "number of evaluations without improvement after which training stops; 0: no early stopping", least=0
     )
-    checkpoint_every: int = _watch(200, "steps between checkpoints, from which --resume continues", least=1)
-    tensorboard: str | None = _watch(
-        None, "folder for TensorBoard logs; requires the extra `tensorboard`", kind=str, metavar="DIR"
+    checkpoint_every: int = option(200, "steps between checkpoints, from which --resume continues", least=1)
+    tensorboard: str | None = option(
+        None, "folder for TensorBoard logs; requires the extra `tensorboard`", metavar="DIR"
     )
 
-    hidden_size: int | None = _shape(None, "hidden size", kind=int, least=1, most=MOST["hidden_size"][0])
-    layers: int | None = _shape(None, "number of layers", kind=int, least=1, most=MOST["num_hidden_layers"][0])
-    heads: int | None = _shape(
-        None, "attention heads per layer", kind=int, least=1, most=MOST["num_attention_heads"][0]
+    hidden_size: int | None = option(None, "hidden size", least=1, most=MOST["hidden_size"][0])
+    layers: int | None = option(None, "number of layers", least=1, most=MOST["num_hidden_layers"][0])
+    heads: int | None = option(None, "attention heads per layer", least=1, most=MOST["num_attention_heads"][0])
+    intermediate_size: int | None = option(
+        None, "size of the feed-forward layers", least=1, most=MOST["intermediate_size"][0]
     )
-    intermediate_size: int | None = _shape(
-        None, "size of the feed-forward layers", kind=int, least=1, most=MOST["intermediate_size"][0]
+    vocab_size: int | None = option(
+        None, "maximum size of a vocabulary learned from the training split", least=1, most=MOST["vocab_size"][0]
     )
-    vocab_size: int | None = _shape(
-        None,
-        "maximum size of a vocabulary learned from the training split",
-        kind=int,
-        least=1,
-        most=MOST["vocab_size"][0],
-    )
-    pooler: str | None = _shape(
+    pooler: str | None = option(
         None,
         "input of the classifier. cls: the first token; attention: an attention-weighted average of the tokens",
         "cls",
         "attention",
-        kind=str,
     )
-    context_standalone: bool | None = _shape(
+    context_standalone: bool | None = option(
         None,
-        "pass the aspect to the model by its context id only, without its name as a second segment (aspect-bert: on by"
-        " default)",
-        kind=bool,
+        "pass the aspect by its context id only, without its name as a second segment (aspect-bert: on by default)",
     )
-    context_from_layer: int | None = _shape(
+    context_from_layer: int | None = option(
         None,
         "index, from 0, of the first layer that reads the aspect. With context_standalone, the layers below are"
         " computed once for all aspects of a text. For aspect-bert with a checkpoint, the default is the layer of an"
         " aspect-bert checkpoint, or the last layer",
-        kind=int,
         least=0,
     )
 
-    attention: str = _machine(
+    attention: str = option(
         "auto",
         "implementation of attention; auto: the fastest one that the model supports",
-        "auto",
-        "fused",
-        "sdpa",
-        "eager",
+        *("auto", "fused", "sdpa", "eager"),
     )
-    bf16: bool | None = _machine(
+    bf16: bool | None = option(
         None,
         "bfloat16 autocast. Weights and moments stay float32. Default: on with a checkpoint on a CPU with bfloat16"
         " instructions, otherwise off",
-        kind=bool,
     )
-    threads: int | None = _machine(
+    threads: int | None = option(
         None,
-        "number of CPU threads; 0: torch's default. More than 1 is faster for larger models only; 0 is at most the CPU"
-        " quota of the container",
-        kind=int,
+        "number of CPU threads; 0: torch's default, or the CPU quota of the container if that is lower. More than 1 is"
+        " faster for larger models only",
         least=0,
         most=1_024,
     )
@@ -420,22 +353,13 @@ class TrainingOptions:
         return replace(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
 
     def steps_per_epoch(self, rows: int) -> int:
-        """Returns the number of optimizer steps in which all processes together read `rows` rows once.
-
-        `batch_size` must not be None.
-        """
+        """Returns the number of optimizer steps in which all processes together read `rows` rows once."""
         batches = math.ceil(rows / ((self.batch_size or 1) * world_size()))
         return math.ceil(batches / self.gradient_accumulation)
 
     def step_limit(self, rows: int) -> int | None:
-        """Returns the maximum number of optimizer steps: `max_steps`, otherwise the steps of `epochs`.
-
-        Args:
-            rows: number of rows of the training split; `batch_size` must not be None.
-
-        Returns:
-            The number; None if both options are None, because then the number of steps has no limit.
-        """
+        """Returns the maximum number of steps with `rows` training rows: `max_steps`, or the steps of `epochs`, or
+        None."""
         if self.max_steps is not None:
             return self.max_steps
         return None if self.epochs is None else self.steps_per_epoch(rows) * self.epochs
@@ -508,7 +432,7 @@ RECIPES = {
 
 
 def describe_default(name: str) -> str | None:
-    """Returns the defaults of an option in all recipes, for its help text; None if "scratch" has no default for it."""
+    """Returns the defaults of an option in all recipes, for its help text; None if "scratch" has none."""
     scratch, pretrained, counted, released = (getattr(recipe, name) for recipe in RECIPES.values())
     if scratch is None:
         return None

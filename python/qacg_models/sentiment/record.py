@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -18,29 +19,21 @@ from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.sentiment.data_warnings import DataWarning
 from qacg_models.sentiment.example import Task
 from qacg_models.sentiment.metrics import METRIC_CLASSES, Metrics
-from qacg_models.sentiment.options import REMOVED, DataOptions, TrainingOptions, describe_default
-from qacg_models.utils.fields import MOST, convert_json, format_value, limit, read_model_file
+from qacg_models.sentiment.options import DataOptions, TrainingOptions, describe_default
+from qacg_models.utils.fields import MOST, convert_json, format_value, kind_of, limit, read_model_file
 from qacg_models.utils.files import atomic_write
 from qacg_models.utils.text import lone_surrogate, read_text
 
 RECORD_NAME = "training.json"
 RECORD_FORMAT = 1
 RUN_NAME = "run.yaml"
-_REMOVED_FIELDS = ("collapsed_steps", "padding", "parts")  # which records of earlier versions have
 # Why a training ended: all steps were taken, the selection metric stopped improving, or the time limit was reached.
 ENDS = ("steps", "patience", "minutes")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The checkpoint whose weights were kept.
-
-    Attributes:
-        split: split on which the metric was computed.
-        metric: name of the metric by which checkpoints were compared.
-        step: training step of the checkpoint.
-        value: value of the metric, in [0, 1].
-    """
+    """The checkpoint whose weights were kept: the split and the metric that selected it, its step, and the value."""
 
     split: str
     metric: str
@@ -124,18 +117,6 @@ class TrainingRecord:
             raise InputError(f"targets: expected {expected}, got {list(self.targets)}")
         if self.ended not in ENDS:
             raise InputError(f"ended: expected one of {', '.join(ENDS)}, got {self.ended!r}")
-        if self.tfidf.keys() - self.metrics.keys():
-            raise InputError(f"tfidf: expected only splits in metrics, {[*self.metrics]}, got {[*self.tfidf]}")
-        if self.metrics.keys() != self.majority.keys():
-            raise InputError(f"majority: expected the splits in metrics, {[*self.metrics]}, got {[*self.majority]}")
-        for split, by_aspect in self.confusion.items():
-            for aspect, matrix in by_aspect.items():
-                lengths = [len(row) for row in matrix]
-                if lengths != [labels] * labels:
-                    raise InputError(
-                        f"confusion.{split}.{aspect}: expected {labels} rows of {labels} numbers, got rows of {lengths}"
-                        " numbers"
-                    )
 
     @property
     def contexts(self) -> tuple[str, ...]:
@@ -156,14 +137,12 @@ class TrainingRecord:
 
     @classmethod
     def from_json(cls, content: dict) -> TrainingRecord:
-        """Returns the record whose `to_json` returned `content`, without options and fields of earlier versions.
+        """Returns the record whose `to_json` returned `content`.
 
         Raises:
             InputError: a field is missing, unknown, of another type or out of its limits; the message names the field.
         """
-        given = {name: value for name, value in content.items() if name not in ("format", *_REMOVED_FIELDS)}
-        if isinstance(given.get("options"), dict):
-            given["options"] = {name: value for name, value in given["options"].items() if name not in REMOVED}
+        given = {name: value for name, value in content.items() if name != "format"}
         if "task" not in given:
             raise InputError("lacks the field task")
         given["task"] = task = convert_json(Task, given["task"], "task")
@@ -178,8 +157,7 @@ def read_record(folder: Path | str) -> TrainingRecord:
     """Reads the record of a model folder.
 
     Raises:
-        ModelFolderError: the folder or the file does not exist, or the file is not a record; the message names the
-            file or the field.
+        ModelFolderError: there is no such folder or no valid record in it; the message names the file or the field.
     """
     folder = Path(folder)
     path = folder / RECORD_NAME
@@ -197,14 +175,10 @@ def write_record(path: Path, record: TrainingRecord) -> None:
 
 
 def read_run_file(path: Path | str) -> dict[str, object]:
-    """Reads the options of a run file, YAML or JSON.
-
-    Returns:
-        The value of each option by name, of the type in `_option_types`. Options with the value null are left out.
+    """Reads the options of a run file, YAML or JSON, as `checked_options` returns them.
 
     Raises:
-        InputError: the file cannot be read, is not a mapping in YAML or JSON, names an unknown option, or has a value
-            of another type or with a lone surrogate.
+        InputError: the file cannot be read, is not a mapping in YAML or JSON, or has an invalid option.
     """
     import yaml
 
@@ -223,19 +197,11 @@ def read_run_file(path: Path | str) -> dict[str, object]:
 def checked_options(content: dict, source: Path | str, names: Sequence[str] | None = None) -> dict[str, object]:
     """Returns options with values of the type in `_option_types`; options with the value None are left out.
 
-    Args:
-        content: values by name.
-        source: the file or flag that has the options, for errors.
-        names: the options that are allowed; None: all.
+    `source` is the file or flag that has the options, for errors. `names` are the allowed options; None: all.
 
     Raises:
-        InputError: an option is unknown or was removed, or has a value of another type or with a lone surrogate.
+        InputError: an option is unknown, or has a value of another type or with a lone surrogate.
     """
-    if removed := [name for name in REMOVED if name in content]:
-        raise InputError(
-            f"{source}: expected options of this version, got {', '.join(removed)}, which no longer exist. Delete them;"
-            " the training then uses fixed values."
-        )
     kinds = _option_types()
     known = list(kinds) if names is None else names
     for name, value in content.items():
@@ -259,6 +225,9 @@ def describe_options() -> dict[str, str]:
             elif options is TrainingOptions:
                 default = describe_default(field.name)
             values = f" Values: {', '.join(choices)}." if choices else ""
+            least, most, below = (field.metadata[name] for name in ("least", "most", "below"))
+            if min(most, below) < math.inf:
+                values = f" In [{least:,}, {f'{most:,}]' if most < below else f'{below:,})'}."
             found[field.name] = f"{text[0].upper()}{text[1:]}.{values}" + (f" Default: {default}." if default else "")
     return found
 
@@ -266,14 +235,9 @@ def describe_options() -> dict[str, str]:
 def write_run_file(
     path: Path, data: Sequence[Path], data_options: DataOptions, options: TrainingOptions, seeds: list[int]
 ) -> None:
-    """Writes all options of a run, given or resolved, except the output folder.
+    """Writes all options of a run, given or resolved, except the output folder and the seed of `options`.
 
-    Args:
-        path: path of the file.
-        data: files or folder of the data; empty for data from memory, which `--config` cannot read again.
-        data_options: options for reading the data.
-        options: options of training, from `resolve_options`; the seed is not written.
-        seeds: seeds of all models.
+    Data from memory, which `--config` cannot read again, has no paths.
 
     Raises:
         InputError: the file cannot be written.
@@ -293,7 +257,7 @@ def write_run_file(
 def _option_types() -> dict[str, type]:
     """Returns the type of every option of a run file, by name."""
     options = [*fields(DataOptions), *(field for field in fields(TrainingOptions) if field.name != "seed")]
-    return {"data": list, "output": str, "seeds": list} | {field.name: field.metadata["kind"] for field in options}
+    return {"data": list, "output": str, "seeds": list} | {field.name: kind_of(field) for field in options}
 
 
 def _typed(source: Path | str, name: str, value: object, kind: type) -> object:

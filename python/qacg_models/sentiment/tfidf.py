@@ -38,8 +38,7 @@ class Setting:
     Attributes:
         c: inverse strength of the L2 penalty.
         balanced: whether all classes have the same total weight.
-        joint: whether one regression with shared and per-context weights serves all contexts; else each context has
-            its own regression.
+        joint: whether one regression with shared and per-context weights serves all contexts; else each has its own.
     """
 
     c: float
@@ -68,14 +67,13 @@ class TfidfBaseline:
     Args:
         rows: labelled training rows, at least one.
         task: the task; its `selection` is the metric that cross-validation maximises.
-        fitted: maximum number of fitted rows, and maximum number of their characters. Of larger data, about every n-th
-            row of each context is fitted.
+        fitted: maximum numbers of fitted rows and of their characters. Of larger data, about every n-th row of each
+            context is fitted.
 
     Attributes:
         used: number of fitted rows.
         setting: the chosen hyperparameters.
-        score: the metric of these hyperparameters in cross-validation; None if cross-validation is impossible or the
-            metric is undefined.
+        score: the metric of these hyperparameters in cross-validation; None if it is impossible or undefined.
     """
 
     def __init__(self, rows: Sequence[Example], task: Task, fitted: tuple[int, int] = FITTED):
@@ -99,16 +97,9 @@ class TfidfBaseline:
 
 
 def cross_fitted(rows: Sequence[Example], task: Task) -> np.ndarray | None:
-    """Returns probabilities for each row from an untuned baseline that was fitted to the other folds.
+    """Returns (N, classes) probabilities from an untuned baseline that was fitted to the other folds.
 
-    All rows of a sentence are in the same fold.
-
-    Args:
-        rows: labelled rows, at least one.
-        task: the task, whose labels are the classes.
-
-    Returns:
-        (N, classes) float64, in the order of `rows`; None if there are fewer than two distinct sentences.
+    All rows of a sentence are in the same fold. With fewer than two distinct sentences, the result is None.
     """
     folds = fold_numbers(rows)
     if folds.max() < 1:
@@ -196,10 +187,9 @@ class _Regressions:
         return np.array([self.numbers.get(context, -1) for context in contexts])
 
     def _joined(self, features: csr_matrix, which: np.ndarray) -> csr_matrix:
-        """Returns the features of the rows; with `joint`, also additional columns for each context.
+        """Returns the features of the rows; with `joint`, also columns for each context.
 
-        The additional columns are a copy of the features, which is 0 in rows of other contexts, and an indicator of the
-        context.
+        These are a copy of the features, which is 0 in rows of other contexts, and an indicator of the context.
         """
         if not self.joint:
             return features
@@ -222,8 +212,8 @@ def _fitted(features: csr_matrix, labels: np.ndarray, classes: int, setting: Set
 def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
     """Returns the setting with the highest metric in cross-validation over sentences, and that metric.
 
-    If the metric is undefined for all settings, or if there are too few sentences for cross-validation, the result is
-    the first allowed setting, with None as the metric.
+    The metric is None, and the setting the first allowed one, if the metric is undefined for all settings or there are
+    too few sentences.
     """
     few = _some_sentences(rows, _stride(rows, TUNED))
     settings = [one for one in SETTINGS if not one.joint or _stride(rows, JOINT) <= 1]
@@ -259,9 +249,9 @@ def fold_numbers(rows: Sequence[Example]) -> np.ndarray:
 
 
 def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
-    """Returns the smallest stride, at least 1, that keeps the selected rows within the limits.
+    """Returns the smallest stride, at least 1, with which one row in `stride` is within the limits.
 
-    A stride selects about one row in `stride`; the limits are numbers of rows and of characters.
+    The limits are numbers of rows and of characters.
     """
     most_rows, most_characters = limits
     return max(1.0, len(rows) / most_rows, sum(len(row.sentence) for row in rows) / most_characters)

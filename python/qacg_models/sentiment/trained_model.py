@@ -34,6 +34,7 @@ from qacg_models.sentiment.calibration import (
     UNCALIBRATED,
     VALIDITY,
     Calibration,
+    probabilities_of,
     read_calibration,
     write_calibration,
 )
@@ -315,20 +316,6 @@ def _features(
     contexts = getattr(model.config, "contexts", None)
     standalone = getattr(model.config, "context_standalone", False)
     return encode_examples(rows, tokenizer, contexts, max_length, standalone)[0]
-
-
-def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,)) -> np.ndarray:
-    """Returns softmax(logits / temperature), (N, classes) float64.
-
-    Args:
-        logits: (N, classes).
-        temperatures: one value for all rows; or one value per class, used for the rows with that predicted class.
-    """
-    logits = np.asarray(logits, dtype=np.float64)
-    by_label = np.broadcast_to(temperatures, logits.shape[-1])
-    scaled = logits / by_label[logits.argmax(-1, keepdims=True)]
-    powers = np.exp(scaled - scaled.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
 
 
 # The oldest tested release. On the CPU, some older releases compute int8 products as int32 products, which is slow.

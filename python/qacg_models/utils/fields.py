@@ -200,37 +200,36 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-# The placeholder of a value in a help text, by its type.
-METAVARS = {int: "N", float: "X", str: "TEXT", list: "NAME"}
+# By annotation of an option: its type; `list` is a list of names.
+_KINDS = {"bool": bool, "int": int, "float": float, "str": str, "tuple[str, ...]": list}
 
 
-def option_group(group: str) -> Callable[..., Any]:
-    """Returns a function that makes dataclass fields; the help text lists them under `group`."""
+def kind_of(option: dataclasses.Field) -> type:
+    """Returns the type of an option from its annotation, which may be a union with None."""
+    return _KINDS[str(option.type).removesuffix(" | None")]
 
-    def option(
-        default,
-        text: str,
-        *known: str,
-        kind: type | None = None,
-        metavar: str | None = None,
-        least: float = -math.inf,
-        most: float = math.inf,
-        below: float = math.inf,
-    ):
-        """Returns a dataclass field with the help text `text` and the allowed values `known` (none: any value).
 
-        `kind` is the type of the value if `default` is None; `list` is a list of names. A number is at least `least`,
-        at most `most`, and less than `below`.
-        """
-        kind = kind or type(default)
-        if known or kind is bool:
-            metavar = None
-        elif metavar is None:
-            metavar = METAVARS[kind]
-        metadata = {"help": text, "choices": known or None, "kind": kind, "group": group, "metavar": metavar}
-        return field(default=default, metadata=metadata | {"least": least, "most": most, "below": below})
+def option(
+    default,
+    text: str,
+    *known: str,
+    metavar: str | None = None,
+    least: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+):
+    """Returns a field of a dataclass of options, with its help text.
 
-    return option
+    Args:
+        default: the default; None if the option has none.
+        text: help text, on one line.
+        *known: allowed values; without them, every value is allowed.
+        metavar: placeholder of the value in the help text; None: that of the type.
+        least, most: the smallest and the largest allowed number.
+        below: a number that the value must not reach.
+    """
+    metadata = {"help": text, "choices": known or None, "metavar": metavar}
+    return field(default=default, metadata=metadata | {"least": least, "most": most, "below": below})
 
 
 # By type of an option: the class of its values, and its name in errors.
@@ -248,15 +247,15 @@ def convert_options(options: Any) -> None:
     Numbers of NumPy become Python's, and paths become str. None, lists, and an int in a float field are not changed.
     """
     for option in fields(options):
-        value, metadata = getattr(options, option.name), option.metadata
-        if value is None or metadata["kind"] not in _CLASSES:
+        value, kind, metadata = getattr(options, option.name), kind_of(option), option.metadata
+        if value is None or kind not in _CLASSES:
             continue
-        converted = _converted(option.name, value, metadata["kind"])
+        converted = _converted(option.name, value, kind)
         if converted is not value:
             object.__setattr__(options, option.name, converted)
         if metadata["choices"] and value not in metadata["choices"]:
             raise InputError(f"{option.name}: expected one of {', '.join(metadata['choices'])}, got {value!r}.")
-        if metadata["kind"] in (int, float):
+        if kind in (int, float):
             _check_limits(option.name, converted, metadata["least"], metadata["most"], metadata["below"])
 
 

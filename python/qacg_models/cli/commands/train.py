@@ -85,8 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         stored_results,
         weaker_than_tfidf,
     )
-    from qacg_models.sentiment.training import summarize, train_seeds
-    from qacg_models.sentiment.training.run import selection_split
+    from qacg_models.sentiment.training import selection_split, summarize, train_seeds
     from qacg_models.utils.files import check_writable
     from qacg_models.utils.machine import is_main, main_only
 

@@ -1,17 +1,542 @@
-"""Training on the transformers Trainer.
+"""A training run, from options and data to a model, for one or several seeds.
 
-| question | module |
+All files of an unfinished run are in the folder OUTPUT.unfinished, from which a killed run resumes:
+
+| path | content |
 |---|---|
-| one training or several seeds, from data to model folders | `run.py` |
-| values for options that are not given; initial model and tokenizer | `start.py` |
-| the folder of an unfinished run, with durable checkpoints | `run_folder.py` |
-| encoded rows, their order, augmentation | `rows.py` |
-| steps, checkpoints, best weights, average of the weights, end of training, progress bar | `trainer.py` |
-| optimizer and schedule of the released code | `bert_adam.py` |
-| temperatures of the probabilities | `choose_temperatures.py` |
+| `choices.json` | number of processes, options without the time limit, data digests; must not change on resuming |
+| `checkpoint-STEP/` | state of the training after a step (`trainer.py`) |
+| `model/` | after the training, the model with its record; renamed to OUTPUT when it is complete |
+
+`start.py` chooses values for options that are not given, the initial weights and the tokenizer; `rows.py` encodes and
+draws rows; `trainer.py` has the steps.
 """
 
-from qacg_models.sentiment.training.run import summarize, train, train_seeds
-from qacg_models.sentiment.training.run_folder import check_output
+from __future__ import annotations
 
-__all__ = ["check_output", "summarize", "train", "train_seeds"]
+import json
+import math
+import shutil
+import statistics
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qacg_models.errors import InputError
+from qacg_models.models.auto import BACKBONES
+from qacg_models.sentiment.calibration import SPLIT, calibrate, write_calibration
+from qacg_models.sentiment.dataset import Dataset, file_digests, label_shares
+from qacg_models.sentiment.metrics import judge
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.record import (
+    RECORD_NAME,
+    RUN_NAME,
+    Selection,
+    SplitFile,
+    TrainingRecord,
+    write_record,
+    write_run_file,
+)
+from qacg_models.sentiment.tfidf import TfidfBaseline
+from qacg_models.sentiment.trained_model import TrainedModel, declare_task, load_trained, write_card
+from qacg_models.sentiment.training.rows import encode_splits
+from qacg_models.sentiment.training.start import begin_model, begin_tokenizer, resolve_options
+from qacg_models.utils.fields import read_json_as
+from qacg_models.utils.files import (
+    OLD,
+    atomic_write,
+    explain_write_errors,
+    lock_output,
+    remove_folder,
+    replace_folder,
+    unfinished_path,
+)
+from qacg_models.utils.machine import (
+    attention_backends,
+    cpu_threads,
+    hidden_library_bars,
+    is_main,
+    is_out_of_memory,
+    join_group,
+    local_device,
+    main_only,
+    now,
+    origin,
+    run_on_main,
+    wait_for_all,
+    world_size,
+)
+from qacg_models.utils.text import counted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from transformers import PreTrainedTokenizerFast
+
+    from qacg_models.sentiment.training.trainer import AspectTrainer
+
+Say = Callable[[str], None]
+
+CHOICES_NAME = "choices.json"
+MODEL = "model"
+SUMMARY_NAME = "seeds.json"
+# The seed, the random generators, the number of threads and the progress bars of libraries are those of the process.
+_ONE_TRAINING = threading.RLock()
+
+
+def train(
+    dataset: Dataset,
+    output: Path | str,
+    options: TrainingOptions | None = None,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    say: Say = print,
+) -> TrainedModel:
+    """Trains, keeps the weights of the best evaluation, and writes the model to `output`.
+
+    During training, all files except TensorBoard's and the lock file are in the folder `output`.unfinished. At the end
+    the model in it is renamed to `output`, so at any time `output` is absent, unchanged or complete. Under torchrun
+    every process must call this function. Only one thread of a process may train at a time, because the random
+    generators are those of the process.
+
+    Args:
+        dataset: the data set; it has the splits train and dev, or train and test for the protocol "released". All
+            splits except train are evaluated once at the end.
+        output: folder to create.
+        options: options of training; None: the defaults.
+        overwrite: replace `output`, and an unfinished run, if they exist.
+        resume: continue an unfinished run, or return the model of a finished one; without either, start a new run.
+        say: called with each log line, in the main process only; the progress bar is printed to stderr.
+
+    Returns:
+        The model, loaded from `output` to the CPU; its record has the metrics and the loss curve.
+
+    Raises:
+        InputError: an option, the data or the machine does not allow the training; an unfinished run or another output
+            is in the way; the run to resume differs; a file cannot be written; or another run writes to `output`.
+        OSError: a folder cannot be created, renamed or deleted.
+    """
+    join_group()
+    output, say = Path(output), main_only(say)
+    _print_warnings(dataset, say)
+    with _ONE_TRAINING, lock_output(output, say):
+        return _train(dataset, output, options or TrainingOptions(), overwrite=overwrite, resume=resume, say=say)
+
+
+def train_seeds(
+    dataset: Dataset,
+    output: Path | str,
+    options: TrainingOptions,
+    seeds: Sequence[int],
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    say: Say = print,
+) -> list[TrainingRecord]:
+    """Trains once per seed, and returns the records, in the order of `seeds`, which are distinct integers.
+
+    The model of a single seed is in `output`. With several seeds, the models are in `output/seed-N`,
+    `output/seeds.json` has the mean and standard deviation of the metrics, and `output/run.yaml` has the options. Each
+    seed has its own folder of TensorBoard logs. The other arguments are those of `train`.
+
+    Raises:
+        InputError: `seeds` is empty or repeats an integer; `train` raises InputError for a seed; or, with several
+            seeds, `output` is a file, or a folder with files, and neither `overwrite` nor `resume` is set.
+        OSError: a folder cannot be created, renamed or deleted.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds: expected one or several different integers, got {list(seeds)}.")
+    every = [replace(options, seed=seed) for seed in seeds]  # all seeds are checked before the first one is trained
+    if len(seeds) == 1:
+        return [train(dataset, output, every[0], overwrite=overwrite, resume=resume, say=say).record]
+    join_group()
+    output, say = Path(output), main_only(say)
+    _print_warnings(dataset, say)
+    with _ONE_TRAINING, lock_output(output, say):
+        run_on_main(lambda: _check_seeds_folder(output, overwrite or resume))
+        records = []
+        for chosen in every:
+            folder, logs = output / f"seed-{chosen.seed}", options.tensorboard
+            chosen = replace(chosen, tensorboard=logs and str(Path(logs, folder.name)))
+            say(f"seed {chosen.seed}")
+            with lock_output(folder, say):
+                records.append(_train(dataset, folder, chosen, overwrite=overwrite, resume=resume, say=say).record)
+        run_on_main(lambda: _write_seeds(dataset, output, resolve_options(options, dataset), records))
+    return records
+
+
+def _print_warnings(dataset: Dataset, say: Say) -> None:
+    for warning in dataset.warnings:
+        say(warning.describe())
+
+
+def _check_seeds_folder(output: Path, continues: bool) -> None:
+    if output.is_file() or (not continues and output.is_dir() and any(output.iterdir())):
+        raise InputError(
+            f"{output}: expected a new folder, got files of an earlier run. Continue that run with --resume, or replace"
+            " it with --overwrite."
+        )
+
+
+def _write_seeds(dataset: Dataset, output: Path, options: TrainingOptions, records: Sequence[TrainingRecord]) -> None:
+    with atomic_write(output / SUMMARY_NAME) as handle:
+        handle.write(json.dumps(summarize(records), indent=1, allow_nan=False) + "\n")
+    seeds = [record.options.seed for record in records]
+    write_run_file(output / RUN_NAME, dataset.sources, dataset.options, options, seeds)
+
+
+def summarize(records: Sequence[TrainingRecord]) -> dict:
+    """Returns the mean and sample standard deviation of every metric over the seeds, by split, as JSON values.
+
+    `metrics` has, by split and metric, the keys `mean`, `deviation` and `values` (one per seed). Mean and deviation are
+    None if the metric is undefined for a seed; the deviation is also None for a single record. The other keys are
+    `seeds`, `selected_on` (the split that selected the checkpoints), `tfidf` and `majority` (the baselines of the first
+    record), and `seconds` (the sum).
+    """
+    every = [record.to_json()["metrics"] for record in records]
+
+    def statistic(split: str, name: str) -> dict:
+        values = [metrics[split][name] for metrics in every]
+        complete = None not in values
+        return {
+            "mean": statistics.fmean(values) if complete else None,
+            "deviation": statistics.stdev(values) if complete and len(values) > 1 else None,
+            "values": values,
+        }
+
+    first = records[0]
+    return {
+        "seeds": [record.options.seed for record in records],
+        "selected_on": first.selected.split,
+        "metrics": {
+            split: {name: statistic(split, name) for name in metrics if name != "undefined"}
+            for split, metrics in every[0].items()
+        },
+        "tfidf": first.to_json()["tfidf"],
+        "majority": first.to_json()["majority"],
+        "seconds": math.fsum(record.seconds for record in records),
+    }
+
+
+def selection_split(options: TrainingOptions) -> str:
+    """Returns the name of the split that selects the checkpoint: dev, or test for the protocol "released"."""
+    return "test" if options.protocol == "released" else "dev"
+
+
+@hidden_library_bars()
+def _train(
+    dataset: Dataset, output: Path, options: TrainingOptions, *, overwrite: bool, resume: bool, say: Say
+) -> TrainedModel:
+    """Trains as `train` does; the caller has joined the process group and locked `output`."""
+    starts: list[str] = []
+    options = resolve_options(options, dataset, starts.append)
+    if (split := selection_split(options)) not in dataset.splits:
+        raise InputError(f"data: expected the split {split!r}, got {', '.join(dataset.splits)}.")
+    run = _Run(dataset, options, output, say)
+    choices = run_choices(options, dataset.options, file_digests(dataset))
+    if resume and not run.folder.exists() and (output / RECORD_NAME).is_file():
+        run_on_main(lambda: remove_folder(run.folder))  # its deletion may have been interrupted
+        say(f"{output}: the run is finished; nothing is left to resume")
+        return _finished(output, choices)
+    say(starts[0])
+    # Another number of processes means other batches, another order and other random numbers.
+    choices |= {"torchrun": {"processes": world_size()}}
+    checkpoint = run_on_main(lambda: open_folder(run, choices, overwrite, resume))
+    try:
+        with cpu_threads(options.threads):
+            _fit(run, checkpoint)
+        run_on_main(lambda: _finish(run))
+    except BaseException:
+        if is_main():
+            _leave(run)
+        raise
+    wait_for_all()
+    return load_trained(output)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The data set, the options from `resolve_options`, the output and the log function of a training."""
+
+    dataset: Dataset
+    options: TrainingOptions
+    output: Path
+    say: Say
+
+    @property
+    def split(self) -> str:
+        return selection_split(self.options)
+
+    @property
+    def folder(self) -> Path:
+        """The folder OUTPUT.unfinished."""
+        return unfinished_path(self.output)
+
+    @property
+    def model(self) -> Path:
+        """The folder of the model before it is renamed to the output."""
+        return self.folder / MODEL
+
+
+def check_output(output: Path | str, overwrite: bool) -> None:
+    """Checks that a run, which may replace a model if `overwrite` is set, would not destroy an existing folder.
+
+    Raises:
+        InputError: `output` is a file, a model folder that may not be replaced, or another folder with files.
+    """
+    output = Path(output)
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return
+    if not (output / RECORD_NAME).is_file():
+        raise InputError(
+            f"output: expected a new or empty folder, or a model folder to replace, got {output}, which is none of"
+            " these. Set another --output."
+        )
+    if not overwrite:
+        raise InputError(
+            f"output: expected a new folder, got {output}, which exists. Set another --output, or use --overwrite."
+        )
+
+
+def run_choices(options: TrainingOptions, data_options: DataOptions, digests: Mapping[str, str]) -> dict:
+    """Returns all on which the weights depend except the number of processes, as a JSON file would store it.
+
+    The time limit is left out, because it only decides when training ends. `digests` are those of the splits' files.
+    """
+    training = asdict(options)
+    del training["minutes"]
+    return json.loads(json.dumps({"training": training, "data": asdict(data_options), "files": {**digests}}))
+
+
+def check_choices(folder: Path, before: dict, now: dict) -> None:
+    """Raises InputError, which names `folder` and the first difference, unless both choices are equal."""
+    for part in sorted(before.keys() | now.keys()):
+        was, given = before.get(part, {}), now.get(part, {})
+        for name in sorted(was.keys() | given.keys()):
+            if was.get(name) != given.get(name):
+                raise InputError(
+                    f"{folder}: {part} {name}: expected {was.get(name)!r}, as when the run started, got"
+                    f" {given.get(name)!r}. Use the same value, or start over with --overwrite."
+                )
+
+
+def _finished(output: Path, choices: dict) -> TrainedModel:
+    """Returns the model of a finished run; raises InputError if its options or data files were different."""
+    trained = load_trained(output)
+    record = trained.record
+    trained_files = {split: part.sha256 for split, part in record.data.items()}
+    check_choices(output, run_choices(record.options, record.data_options, trained_files), choices)
+    return trained
+
+
+def open_folder(run: _Run, choices: dict, overwrite: bool, resume: bool) -> Path | None:
+    """Creates OUTPUT.unfinished, or opens that of a killed run, which was allowed to replace the output.
+
+    Returns:
+        The checkpoint to resume from, the newest whole one; None to start at the first step.
+
+    Raises:
+        InputError: an unfinished run or another folder is in the way, or the run to resume has other choices.
+    """
+    folder, choices_path = run.folder, run.folder / CHOICES_NAME
+    exists = choices_path.is_file()
+    # A run that is killed before it writes choices.json leaves at most a temporary folder.
+    others = [path for path in folder.glob("*") if not path.name.startswith(f".{CHOICES_NAME}.")]
+    if not exists and (others or folder.is_file()):
+        raise InputError(
+            f"{folder}: expected no folder or an unfinished run, got another folder. Move that folder away."
+        )
+    if exists and resume:
+        check_choices(folder, read_json_as(dict[str, dict[str, object]], choices_path), choices)
+        return _newest_checkpoint(run)
+    check_output(run.output, overwrite)
+    if exists and not overwrite:
+        raise InputError(f"{folder}: is an unfinished run. Continue it with --resume, or start over with --overwrite.")
+    if resume:
+        run.say("there is no unfinished run; starting a new one")
+    remove_folder(folder)
+    folder.mkdir(parents=True)
+    with atomic_write(choices_path) as handle:
+        handle.write(json.dumps(choices, indent=1) + "\n")
+    return None
+
+
+def _newest_checkpoint(run: _Run) -> Path | None:
+    from qacg_models.sentiment.training.trainer import WRITING, checkpoints, damage_of
+
+    # A killed run may have left these; the old model is only needed if nothing has replaced it.
+    for name in (WRITING, MODEL, *([OLD] if run.output.exists() else [])):
+        shutil.rmtree(run.folder / name, ignore_errors=True)
+    for checkpoint in reversed(checkpoints(run.folder)):
+        if (damage := damage_of(checkpoint)) is None:
+            run.say(f"resuming from {checkpoint.name}")
+            return checkpoint
+        run.say(f"{checkpoint} cannot be used: {damage}")
+    run.say("the unfinished run has no checkpoint; starting over")
+    return None
+
+
+def _leave(run: _Run) -> None:
+    """Deletes the folder after a failure, unless it has a checkpoint, whose name is logged, or the old model."""
+    from qacg_models.sentiment.training.trainer import checkpoints
+
+    if found := checkpoints(run.folder):
+        run.say(f"{run.folder} still has {found[-1].name}; --resume continues from it")
+    elif not (run.folder / OLD).exists():
+        shutil.rmtree(run.folder, ignore_errors=True)
+
+
+def _fit(run: _Run, checkpoint: Path | None) -> None:
+    """Trains, and writes the best weights as a model to the run folder, with a record that lacks the metrics."""
+    from transformers import set_seed
+
+    from qacg_models.sentiment.training.trainer import AspectTrainer, EvaluationMetrics
+
+    options, dataset, say = run.options, run.dataset, run.say
+    set_seed(options.seed)
+    made_with = origin()  # at the start, because the checkout can change while training runs
+    tokenizer = begin_tokenizer(dataset, options)
+    model = begin_model(dataset, options, tokenizer, say)
+    splits = encode_splits(dataset, run.split, options, tokenizer, model.config, say)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    say(
+        f"model: {BACKBONES[options.model].title}, {counted(model.config.num_hidden_layers, 'layer')},"
+        f" hidden {model.config.hidden_size}, {weights:,} weights, {options.attention} attention"
+    )
+    say(plan(options, len(splits.train), run.split))
+    threads = options.threads or made_with["machine"]["threads"]
+    sizes = f"{counted(options.batch_size, 'row')} per batch, {counted(threads, 'CPU thread')}"
+    say(f"{sizes} (--batch-size, --threads)")
+    if run.split == "test":
+        say("protocol released: the checkpoint is selected on test, so the metrics on test are optimistic")
+    metrics = EvaluationMetrics(dataset.task, splits.evaluated_rows, run.split, say)
+    trainer = AspectTrainer(options, model, tokenizer, splits, metrics, run.folder, checkpoint)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InputError(_out_of_memory(options)) from error
+    finally:
+        trainer.bar.close()
+    # Encoding sets the tokenizer's truncation and padding, which no model needs.
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    run_on_main(lambda: _write_model(run, trainer, tokenizer, made_with))
+
+
+def plan(options: TrainingOptions, rows: int, split: str) -> str:
+    """Returns a log line with the limits that end training on `rows` rows, and how often `split` is evaluated."""
+    limit = options.step_limit(rows)
+    parts = [] if limit is None else [counted(limit, "step")]
+    if options.minutes:
+        improving = f"while {split} improves, " if options.patience and limit is None else ""
+        parts.append(f"{improving}at most {options.minutes:g} minute{'' if options.minutes == 1 else 's'} (--minutes)")
+    if options.patience:
+        parts.append(f"until {counted(options.patience, 'evaluation is', 'evaluations in a row are')} no better")
+    every = f"every {counted(options.eval_every, 'step')}" if options.eval_every else "once per epoch"
+    if options.eval_every == limit:
+        every = "after the last step, whose weights are kept"
+    return f"training: {', '.join(parts)}; {split} is evaluated {every}"
+
+
+def _out_of_memory(options: TrainingOptions) -> str:
+    """Returns the error message for a model or a batch that does not fit into memory."""
+    rows = options.batch_size
+    if rows == 1:
+        return (
+            "model: one row does not fit into memory with the gradients and the optimizer's state. Use a smaller model"
+            " or a smaller --max-length."
+        )
+    same = "" if rows % 2 else ", which computes the same steps"
+    return (
+        f"batch_size: {rows} rows in each process do not fit into memory. Use --batch-size {rows // 2}"
+        f" --set gradient_accumulation={2 * options.gradient_accumulation}{same}."
+    )
+
+
+def _write_model(
+    run: _Run, trainer: AspectTrainer, tokenizer: PreTrainedTokenizerFast, made_with: dict[str, object]
+) -> None:
+    """Writes the best weights, the tokenizer, run.yaml and the record to the run folder."""
+    seconds, task = trainer.seconds(), run.dataset.task
+    if not trainer.best:
+        raise InputError(
+            f"{run.split}: expected rows on which {task.selection} is defined, to select a checkpoint, got no such"
+            f" rows. Add rows with other labels to {run.split}."
+        )
+    trainer.model.load_state_dict(trainer.best)
+    with explain_write_errors(run.folder):
+        trainer.model.save_pretrained(run.model)
+        tokenizer.save_pretrained(run.model)
+        write_run_file(run.model / RUN_NAME, run.dataset.sources, run.dataset.options, run.options, [run.options.seed])
+    made_with = made_with | {"machine": made_with["machine"] | {"attention": attention_backends()}}
+    write_record(run.model / RECORD_NAME, _record(run, trainer, seconds, made_with))
+
+
+def _record(run: _Run, trainer: AspectTrainer, seconds: float, made_with: dict[str, object]) -> TrainingRecord:
+    """Returns the record of a training, without metrics."""
+    from qacg_models.sentiment.training.trainer import evaluations
+
+    dataset, state, digests = run.dataset, trainer.state, file_digests(run.dataset)
+    return TrainingRecord(
+        task=dataset.task,
+        targets=dataset.targets,
+        max_length=run.options.max_length,
+        options=run.options,
+        data_options=dataset.options,
+        selected=Selection(run.split, dataset.task.selection, state.best_global_step, state.best_metric),
+        label_shares=tuple(label_shares(dataset.splits["train"], dataset.task)),
+        overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
+        data={name: SplitFile(len(rows), digests[name]) for name, rows in dataset.splits.items()},
+        warnings=dataset.warnings,
+        steps=state.global_step,
+        evaluations=len({entry["step"] for entry in evaluations(state)}),
+        seconds=seconds,
+        ended=trainer.ending.reason(state),
+        loss=tuple((entry["step"], entry["loss"]) for entry in state.log_history if "loss" in entry),
+        **made_with,
+        written=now(),
+        metrics={},
+        tfidf={},
+        majority={},
+        confusion={},
+    )
+
+
+def _finish(run: _Run) -> None:
+    """Adds temperatures, metrics and the model card to the model in the run folder, and renames it to the output."""
+    trained = load_trained(run.model, device=local_device())
+    # Metrics are those of the files on the disk, not of the model in memory.
+    logits = {split: trained.logits(rows) for split, rows in run.dataset.splits.items() if split != "train"}
+    rows = [(row.label, row.sentence) for row in run.dataset.splits.get(SPLIT, ())]  # reads a large table once
+    gold, sentences = [label for label, _ in rows], [sentence for _, sentence in rows]
+    calibration = calibrate(run.options.protocol, gold, logits.get(SPLIT), sentences)
+    run.say(calibration.describe())
+    write_calibration(run.model, calibration)
+    trained = replace(trained, calibration=calibration)
+    trained = replace(trained, record=replace(trained.record, **_metrics(trained, run.dataset, logits, run.say)))
+    write_record(run.model / RECORD_NAME, trained.record)
+    declare_task(trained)
+    trained.model.config.save_pretrained(run.model)
+    write_card(run.model, trained)
+    replace_folder(run.model, run.output)
+    remove_folder(run.folder)
+
+
+def _metrics(trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray], say: Say) -> dict[str, dict]:
+    """Returns metrics of the model, of TF-IDF and of the majority baseline, and confusion matrices, by split."""
+    rows = {split: dataset.splits[split] for split in logits}
+    training, task = dataset.splits["train"], dataset.task
+    baseline = TfidfBaseline(training, task)
+    say(baseline.describe())
+    if baseline.used < len(training):
+        say(f"baseline: fitted to {baseline.used:,} of {len(training):,} training rows, to limit its time")
+    return {
+        "metrics": {split: trained.judge(rows[split], logits[split])(None) for split in rows},
+        "tfidf": {split: judge(task, asked, baseline.probabilities(asked)) for split, asked in rows.items()},
+        "majority": {split: trained.majority(rows[split]) for split in rows},
+        "confusion": {split: trained.confusion(rows[split], logits[split]) for split in rows},
+    }

@@ -42,8 +42,7 @@ class EncodedSplits(NamedTuple):
 
     Attributes:
         train: features of the training split, in the order of the data.
-        evaluated: features of the split that selects checkpoints, or of a sample of it (`evaluation_sample`), shortest
-            first.
+        evaluated: features of the rows that select checkpoints (`evaluation_sample`), shortest first.
         evaluated_rows: the examples of `evaluated`, in the same order.
     """
 
@@ -61,14 +60,6 @@ def encode_splits(
     say: Callable[[str], None],
 ) -> EncodedSplits:
     """Encodes train and the split that selects checkpoints.
-
-    Args:
-        dataset: the data set.
-        split: split that selects checkpoints.
-        options: options of training, from `resolve_options`.
-        tokenizer: tokenizer of the model.
-        config: configuration of the model.
-        say: called with each log line.
 
     Raises:
         InputError: `max_length` leaves no room for text.
@@ -99,8 +90,8 @@ def encode_splits(
 def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequence[Example]:
     """Returns the rows; if there are more than `limit`, a sample of about `limit` rows in their order.
 
-    The sample has complete groups (`Example.group`). Groups are selected by a hash of the seed and the group, so the
-    selection does not depend on the order of rows.
+    The sample has complete groups (`Example.group`), selected by a hash of the seed and the group, so the selection
+    does not depend on the order of rows.
     """
     if len(rows) <= limit:
         return rows
@@ -111,11 +102,11 @@ def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequenc
 class EpochSampler(Sampler):
     """Yields the row indices of an epoch; with a balance above 0, rows of rare classes are drawn more often.
 
-    With a balance above 0, rows are drawn with replacement, with probabilities proportional to the weights
-    count(class) ** -balance. With a balance of 0, every row is drawn once.
+    With a balance above 0, rows are drawn with replacement, with probabilities proportional to count(class) **
+    -balance. With a balance of 0, every row is drawn once.
 
     The order of an epoch does not depend on earlier epochs. So a resumed run draws the same rows, and so does each of
-    several processes.
+    several processes. The caller sets the attribute `epoch` before each iteration.
 
     Args:
         labels: (N) class of each row.
@@ -125,9 +116,6 @@ class EpochSampler(Sampler):
         texts: (N) index of the text of each row. Texts are then drawn with all of their rows, so that a batch computes
             the layers before `context_from_layer` once per text. The weight of a text is the mean weight of its rows.
             The last text that is drawn may lack rows, because an epoch has N rows. None: single rows are drawn.
-
-    Attributes:
-        epoch: epoch of the next iteration; the caller sets it.
     """
 
     def __init__(
@@ -176,12 +164,7 @@ class EpochSampler(Sampler):
 
 
 class WordDropout:
-    """Replaces random tokens of the first segment by the unknown token; special tokens are kept.
-
-    Args:
-        share: probability that a token is replaced, in [0, 1).
-        unknown: id of the unknown token; None if the tokenizer has none.
-        special: ids of special tokens.
+    """Replaces a share of the tokens of the first segment by the unknown token; special tokens are kept.
 
     Raises:
         InputError: `share` is not 0 and the tokenizer has no unknown token.
@@ -193,10 +176,7 @@ class WordDropout:
         self.share, self.unknown, self.special = share, unknown, torch.tensor(sorted(special))
 
     def __call__(self, inputs: dict) -> dict:
-        """Returns the batch with randomly chosen tokens replaced by the unknown token.
-
-        Uses torch's default generator, whose state is part of checkpoints.
-        """
+        """Returns the batch with replaced tokens; uses torch's generator, whose state is part of checkpoints."""
         if not self.share:
             return inputs
         tokens = inputs["input_ids"]
@@ -208,11 +188,9 @@ class WordDropout:
 class JoinedTexts:
     """A sequence of training rows; a pair of indices as key joins the texts of two rows of the same aspect.
 
-    Args:
-        rows: features with context ids.
-        share: share of the sampled rows that are joined, in [0, 1).
-        max_length: maximum number of tokens of a joined row. If a joined row would be longer, one of its two rows is
-            returned unchanged: the first one with an opinion, or the first row if neither has an opinion.
+    `share` is the share of the sampled rows that are joined. If a joined row would be longer than `max_length` tokens,
+    one of its two rows is returned unchanged: the first one with an opinion, or the first row if neither has an
+    opinion.
     """
 
     def __init__(self, rows: FeatureTable, share: float, max_length: int):
@@ -240,14 +218,10 @@ class JoinedTexts:
         return second | joined | {"labels": first["labels"] or second["labels"]}
 
     def pairs(self, drawn: torch.Tensor, generator: torch.Generator) -> Iterator[RowKey]:
-        """Yields the index of each sampled row, or a pair of indices if the row is joined with another row.
+        """Yields the index of each of (M) sampled rows, or a pair of indices if the row is joined with another row.
 
         The other row is drawn at random from the rows of the same aspect that are labelled "no opinion". If there are
         none, the sampled row is not joined. Which of the two rows comes first is random.
-
-        Args:
-            drawn: (M) indices of the sampled rows.
-            generator: source of the random numbers.
         """
         if not len(self.absent):
             yield from drawn.tolist()

@@ -26,7 +26,6 @@ from qacg_models.utils.text import read_text
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_kernels.attention_layers import ContextAttention
     from qacg_models.checkpoints.fitting import Source
     from qacg_models.models.base import EncoderPreTrainedModel
     from qacg_models.models.context_bert import ContextBertForSequenceClassification
@@ -70,12 +69,7 @@ def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambd
 
     These options stay None: those without a default, such as `tensorboard`; those that the checkpoint defines or the
     model lacks; and `from_checkpoint` for random weights. Options that this function has returned are returned
-    unchanged.
-
-    Args:
-        options: options of training.
-        dataset: the data set, with the split train.
-        say: called with a line that names the start and the reason.
+    unchanged. `say` is called with a line that names the start and the reason.
 
     Raises:
         InputError: the data has no training split; an option does not fit the data, the model or another option; the
@@ -108,7 +102,10 @@ def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambd
     if options.learning_rate is None:
         options = replace(options, learning_rate=pretrained_rate(_size(config, "hidden_size")))
     if options.context_from_layer is None and BACKBONES[options.model].context_from_layer:
-        options = replace(options, context_from_layer=_context_layer(config))
+        # An Aspect-BERT keeps its layer.
+        last = (_size(config, "num_hidden_layers") or 1) - 1
+        own = config.get("context_from_layer") if config.get("model_type") == "aspect_bert" else None
+        options = replace(options, context_from_layer=own if isinstance(own, int) else last)
     if options.bf16 is None:
         options = replace(options, bf16=options.from_checkpoint is not None and _has_fast_bf16())
     kind = load_class(BACKBONES[options.model])
@@ -120,11 +117,7 @@ def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambd
 
 
 def _choose_start(options: TrainingOptions, dataset: Dataset, say: Say) -> TrainingOptions:
-    """Sets `from_checkpoint` if it is not given: MiniLM for English text, otherwise SCRATCH, for random weights.
-
-    MiniLM is chosen only if its package is installed, no size or tokenizer is given, `max_length` is at most
-    PRETRAINED_POSITIONS, and the protocol is not "released".
-    """
+    """Sets `from_checkpoint` if it is not given: MiniLM for English text if its package is installed, or SCRATCH."""
     given = options.from_checkpoint
     if given is not None:
         if given not in (SCRATCH, *PACKAGED) and not located(given).exists():
@@ -166,10 +159,10 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
 
 
 def _vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
-    """Returns the share of words that MiniLM's vocabulary contains, and the share of letters other than a to z.
+    """Returns the shares of words that MiniLM's vocabulary contains, and of letters other than a to z.
 
-    The shares refer to the distinct training sentences; of 2 * EXAMINED or more sentences, a sample is used.
-    Both are 0 if the sentences have no words. MiniLM must be installed.
+    The shares refer to the distinct training sentences, or to a sample of 2 * EXAMINED or more. Both are 0 without
+    words.
     """
     vocabulary = load_tokenizer(located(PRETRAINED)).get_vocab().keys()
     texts = _training_texts(dataset)
@@ -191,9 +184,8 @@ def _fine_tune(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
 
     - For macro-F1, logit adjustment replaces balanced sampling, unless one of the two options is given.
     - For up to COUNTED_ROWS training rows, the number of epochs is fixed, and the time limit is 60 minutes if none is
-      given; not if epochs, max_steps, schedule, patience or eval_every is given. With a number of epochs, the learning
-      rate decays to 0. Fewer than MIN_ROWS_TO_SELECT dev rows would select a checkpoint by chance, so then the only
-      evaluation is after the last step.
+      given; not if an option that ends or evaluates the training is given. The learning rate then decays to 0. Fewer
+      than MIN_ROWS_TO_SELECT dev rows would select a checkpoint by chance, so then only the last step is evaluated.
     """
     if dataset.task.selection == "macro_f1" and options.logit_adjustment is None and options.balance is None:
         options = replace(options, logit_adjustment=1.0, balance=0.0)
@@ -209,13 +201,9 @@ def _fine_tune(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
 
 
 def pretrained_rate(width: int | None) -> float:
-    """Returns the learning rate of fine-tuning, which is larger for small models.
+    """Returns the learning rate of fine-tuning a model of a hidden size; None counts as 768.
 
-    The rate is 2e-4 up to hidden size 384, and 5e-5 from hidden size 768 on. In between it is proportional to
-    1 / size^2.
-
-    Args:
-        width: hidden size; None if it is unknown, which counts as 768.
+    The rate is 2e-4 up to size 384, 5e-5 from size 768 on, and in between proportional to 1 / size^2.
     """
     return 5e-5 * min(max(768 / (width or 768), 1.0), 2.0) ** 2
 
@@ -244,13 +232,6 @@ def _size(config: dict[str, Any], field: str) -> int | None:
     return size if isinstance(size, int) and size > 0 else None
 
 
-def _context_layer(config: dict[str, Any]) -> int:
-    """Returns the default of `context_from_layer`: the layer in an Aspect-BERT's config, otherwise the last layer."""
-    if config.get("model_type") == "aspect_bert" and isinstance(layer := config.get("context_from_layer"), int):
-        return layer
-    return (_size(config, "num_hidden_layers") or 1) - 1
-
-
 def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
     """Returns the given tokenizer, otherwise that of the checkpoint, otherwise one trained on the split train.
 
@@ -273,12 +254,6 @@ def begin_model(
     dataset: Dataset, options: TrainingOptions, tokenizer: PreTrainedTokenizerFast, say: Say
 ) -> EncoderPreTrainedModel:
     """Returns the model at the start of training, with random weights or those of a checkpoint.
-
-    Args:
-        dataset: data set whose labels and contexts the model gets.
-        options: options of training, from `resolve_options`.
-        tokenizer: tokenizer of the model.
-        say: called with each log line about the checkpoint, such as its loading report.
 
     Raises:
         InputError: the checkpoint cannot be used, or has too few positions or too small a vocabulary; or
@@ -394,10 +369,7 @@ def _with_labels(source: Source, labels: Sequence[str], say: Say) -> Source:
 def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_contexts: bool) -> None:
     """Excludes the embeddings of tokens (words, positions, types) and the first layers from training.
 
-    With `new_contexts`, the layers from `context_from_layer` on have new weights for the aspect.
-
-    Raises:
-        InputError: `frozen_layers` exceeds the number of layers, or exceeds `context_from_layer` with `new_contexts`.
+    With `new_contexts`, the layers from `context_from_layer` on have new weights for the aspect, and cannot be frozen.
     """
     layers = model.base_model.encoder.layer
     most, counted, note = len(layers), f"the number of layers of {options.from_checkpoint}", ""
@@ -423,13 +395,8 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
     - The vector of an aspect is the mean hidden state of the tokens of its name, at the input of layer
       `context_from_layer`. All vectors are scaled to the same norm: the mean norm of these hidden states, over the
       names of all aspects.
-    - Each context layer of QACG-BERT is set to add that vector to the hidden states (c = X + Ec).
+    - Each context layer of QACG-BERT, whose input is [Ec ; X], returns X, so that with the vector added c = X + Ec.
     - The projections of context queries and context keys in QACG-BERT become copies of those of queries and keys.
-
-    Args:
-        model: QACG-BERT or Aspect-BERT from a checkpoint without contexts, with `config.contexts`; for QACG-BERT with
-            the context projection "hidden".
-        tokenizer: tokenizer of the checkpoint.
     """
     from qacg_models.layers.encoder import ContextBertEncoder
 
@@ -456,26 +423,9 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
     if not isinstance(bert.encoder, ContextBertEncoder):  # Aspect-BERT has no further new weights
         return
     for layer, context_layer in zip(bert.encoder.layer[first:], bert.encoder.context_layer[first:]):
-        start_context_layer(context_layer)
-        copy_projections(layer.attention.self)
-
-
-@torch.no_grad()
-def start_context_layer(layer: torch.nn.Linear) -> None:
-    """Sets a context layer, whose input is [Ec ; X], to return the hidden states X.
-
-    The model adds the aspect's vector Ec to the output, so that the context is c = X + Ec.
-    """
-    layer.weight.zero_()
-    layer.weight[:, layer.out_features :].fill_diagonal_(1.0)  # the columns of X in the input [Ec ; X]
-    layer.bias.zero_()
-
-
-def copy_projections(attention: ContextAttention) -> None:
-    """Copies the projections of queries and keys to those of context queries and context keys.
-
-    Args:
-        attention: attention with the context projection "hidden".
-    """
-    for role in ("query", "key"):
-        attention.layer(f"context_{role}").load_state_dict(attention.layer(role).state_dict())
+        context_layer.weight.zero_()
+        context_layer.weight[:, context_layer.out_features :].fill_diagonal_(1.0)  # the columns of X
+        context_layer.bias.zero_()
+        attention = layer.attention.self
+        for role in ("query", "key"):
+            attention.layer(f"context_{role}").load_state_dict(attention.layer(role).state_dict())
