@@ -689,7 +689,7 @@ def _interleaved(proposals: Sequence[Proposal]) -> Iterator[int]:
 
 def check_columns(columns: Columns) -> None:
     """Raises InputError if one of `columns` is called `hint` or `split`, because every sheet has these two columns."""
-    for name in columns.names():
+    for name in columns.fields().values():
         if name in (HINT, SPLIT_COLUMN):
             raise InputError(f"columns: expected a name other than {HINT} and {SPLIT_COLUMN}, got {name!r}")
 
