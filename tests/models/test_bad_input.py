@@ -176,39 +176,61 @@ def test_config_takes_label_names_from_label2id(config_class):
     assert config_class(**SIZES, label2id={"a": 1, "b": 0, "c": 2}).id2label == {0: "b", 1: "a", 2: "c"}
 
 
-@error_cases(BAD_FIELDS)
-@pytest.mark.parametrize("config_class", CONFIGS)
+HUGE = 1_000_000_000
+ENCODER_SIZES = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "type_vocab_size", "num_labels"),
+)
+
+
+def too_large(*fields):
+    return {f"ValueError: {field}: expected at most ... (...), got {HUGE}": {field: HUGE} for field in fields}
+
+
+BAD_HEAD_FIELDS = {
+    "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
+    "ValueError: num_labels: expected at least 1, got -1": {"num_labels": -1},
+    "ValueError: problem_type: expected one of 'regression', ...got 'ranking'": {"problem_type": "ranking"},
+    "ValueError: encoder.hidden_size: expected at least 1, got 0": {
+        "encoder": {"model_type": "bert", "hidden_size": 0}
+    },
+}
+BAD_QACG_FIELDS = {
+    "TypeError: beta: expected a number, got '1'": {"beta": "1"},
+    "ValueError: gamma: expected a finite number, got inf": {"gamma": float("inf")},
+    "ValueError: attention_naming: expected one of 'released', 'compact', got 'old'": {"attention_naming": "old"},
+}
+BAD_CONFIGS = [
+    (CONFIGS, BAD_FIELDS | too_large(*ENCODER_SIZES)),
+    ((CGBertConfig, QACGBertConfig), BAD_CONTEXT_FIELDS),
+    ((QACGBertConfig,), BAD_QACG_FIELDS),
+    (
+        (CGBertConfig,),
+        {"ValueError: gate_activation: expected one of 'sigmoid', 'tanh', got 'relu'": {"gate_activation": "relu"}},
+    ),
+    ((BertSumConfig, QueryAttentionConfig), BAD_HEAD_FIELDS),
+    ((BertSumConfig,), too_large("inter_layers", "heads", "ff_size")),
+    ((QueryAttentionConfig,), too_large("conv_channels", "num_question_types")),
+]
+
+
+@pytest.mark.parametrize(
+    ("config_class", "error", "given"),
+    [(one, *case) for classes, cases in BAD_CONFIGS for one in classes for case in cases.items()],
+)
 def test_config_bad_field_raises(config_class, error, given):
+    sizes = SIZES if config_class in CONFIGS else {}
     for make in (lambda fields: config_class(**fields), config_class.from_dict):
         with raises(error):
-            make(SIZES | given)
+            make(sizes | given)
 
 
-@error_cases(BAD_CONTEXT_FIELDS)
 @pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
-def test_context_config_bad_field_raises(config_class, error, given):
-    with raises(error):
-        config_class(**SIZES | given)
-
-
-@error_cases(
-    {
-        "TypeError: beta: expected a number, got '1'": (QACGBertConfig, {"beta": "1"}),
-        "ValueError: gamma: expected a finite number, got inf": (QACGBertConfig, {"gamma": float("inf")}),
-        "ValueError: attention_naming: expected one of 'released', 'compact', got 'old'": (
-            QACGBertConfig,
-            {"attention_naming": "old"},
-        ),
-        "ValueError: gate_activation: expected one of 'sigmoid', 'tanh', got 'relu'": (
-            CGBertConfig,
-            {"gate_activation": "relu"},
-        ),
-    }
-)
-def test_config_bad_field_of_one_model_raises(error, given):
-    config_class, fields = given
-    with raises(error):
-        config_class(**fields)
+def test_config_accepts_the_largest_number_of_contexts(config_class):
+    limit = MOST["contexts"][0]
+    assert config_class(**SIZES, contexts=limit).num_contexts == limit
+    with raises(f"ValueError: contexts: expected at most {limit:,} (...), got {HUGE}"):
+        config_class(**SIZES, contexts=HUGE)
 
 
 @every_model
@@ -249,11 +271,6 @@ def test_from_pretrained_damaged_checkpoint_raises(name, tmp_path):
     check_load_error(r"model\.safetensors: .*word_embeddings\.weight: expected shape", config=wide)
 
 
-HUGE = 1_000_000_000
-ENCODER_SIZES = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "type_vocab_size", "num_labels"),
-)
 # An option of training, and the field that it sets.
 FLAGS = {
     "hidden_size": "hidden_size",
@@ -263,53 +280,6 @@ FLAGS = {
     "vocab_size": "vocab_size",
     "max_length": "max_position_embeddings",
 }
-
-
-@pytest.mark.parametrize("field", ENCODER_SIZES)
-@pytest.mark.parametrize("config_class", CONFIGS)
-def test_encoder_config_too_large_size_raises(config_class, field):
-    for make in (lambda fields: config_class(**fields), config_class.from_dict):
-        with raises(f"ValueError: {field}: expected at most ... (...), got {HUGE}"):
-            make({**SIZES, field: HUGE})
-
-
-@pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
-def test_config_too_many_contexts_raises(config_class):
-    limit = MOST["contexts"][0]
-    with raises(f"ValueError: contexts: expected at most {limit:,} (...), got {HUGE}"):
-        config_class(**SIZES, contexts=HUGE)
-    assert config_class(**SIZES, contexts=limit).num_contexts == limit
-
-
-@pytest.mark.parametrize(
-    "config_class, field",
-    [
-        (BertSumConfig, "inter_layers"),
-        (BertSumConfig, "heads"),
-        (BertSumConfig, "ff_size"),
-        (QueryAttentionConfig, "conv_channels"),
-        (QueryAttentionConfig, "num_question_types"),
-    ],
-)
-def test_head_config_too_large_size_raises(config_class, field):
-    with raises(f"ValueError: {field}: expected at most ... (...), got {HUGE}"):
-        config_class(**{field: HUGE})
-
-
-@error_cases(
-    {
-        "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
-        "ValueError: num_labels: expected at least 1, got -1": {"num_labels": -1},
-        "ValueError: problem_type: expected one of 'regression', ...got 'ranking'": {"problem_type": "ranking"},
-        "ValueError: encoder.hidden_size: expected at least 1, got 0": {
-            "encoder": {"model_type": "bert", "hidden_size": 0}
-        },
-    }
-)
-@pytest.mark.parametrize("config_class", [BertSumConfig, QueryAttentionConfig])
-def test_head_config_bad_field_raises(config_class, error, given):
-    with raises(error):
-        config_class(**given)
 
 
 @pytest.mark.parametrize("field", [*FLAGS, "epochs", "batch_size", "gradient_accumulation", "threads", "seed"])

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from errors import error_cases, raises
 from qacg_models.cli.program import main
 from qacg_models.sentiment.checks import (
     LEARNED,
@@ -205,18 +204,6 @@ def test_find_doubts_are_ordered_by_the_difference():
 )
 def test_find_doubts_finds_none(labels, shares):
     assert find_doubts(labels, np.array(shares)) == []
-
-
-@error_cases(
-    {
-        "ValueError: labels: expected 5 class indices, one for each row of probabilities, got 4": GIVEN[:4],
-        "ValueError: labels: expected class indices from 0 to 2, got 0 to 3": [0, 0, 1, 1, 3],
-        "ValueError: labels: expected class indices from 0 to 2, got -1 to 1": [0, -1, 1, 1, 1],
-    }
-)
-def test_find_doubts_bad_labels_raise(error, given):
-    with raises(error):
-        find_doubts(given, SHARES)
 
 
 def test_baseline_doubts_of_one_sentence_are_none(faulty):

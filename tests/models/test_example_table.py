@@ -7,7 +7,6 @@ import torch
 from errors import raises
 from qacg_models.sentiment.dataset import count_overlap, describe_examples, label_shares, load_data
 from qacg_models.sentiment.encoding import (
-    Encoding,
     FeatureTable,
     encode_examples,
     train_tokenizer,
@@ -31,22 +30,15 @@ def table_of(rows):
     return ExampleTable(frame_of(rows))
 
 
-def test_example_table_equals_its_examples():
+def test_example_table_has_its_examples():
     rows = examples(5000)
     table = table_of(rows)
-    assert table == rows
+    assert [*table] == rows and [*table_of([])] == []
     assert table[3:20:4] == rows[3:20:4]
     assert [table[n] for n in (0, 6, 4999, -1, -5000)] == [rows[n] for n in (0, 6, 4999, -1, -5000)]
-    assert table != rows[:-1]
-    assert table != [*rows[:-1], rows[0]]
-    assert table != 3
-    assert table_of([]) == []
-
-
-@pytest.mark.parametrize("index", [50, -51])
-def test_example_table_index_out_of_range_raises(index):
-    with raises(f"IndexError: index: expected one of 50 rows, got {index}"):
-        table_of(examples(50))[index]
+    for index in (5000, -5001):
+        with pytest.raises(IndexError):
+            table[index]
 
 
 def test_example_table_statistics_equal_those_of_a_list():
@@ -73,7 +65,7 @@ def test_feature_table_equals_encode_examples(contexts):
     rows = examples(5000)
     tokenizer = train_tokenizer([row.sentence for row in rows[:50]], 60)
     features, cut = encode_examples(rows, tokenizer, contexts, 8)
-    table = FeatureTable(rows, Encoding(tokenizer, contexts, 8))
+    table = FeatureTable(rows, tokenizer, contexts, 8)
     assert table.truncated == cut
     assert [*table] == features
     assert table[-1] == features[-1] and table[1:5] == features[1:5]

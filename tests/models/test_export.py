@@ -221,7 +221,7 @@ def test_export_check_rows_come_from_data_or_sample(trained, tmp_path):
         mine = replace(mine, record=known)
         rows, where = rows_at_hand(mine, tmp_path / "mine", 500)
         assert source in where
-    assert rows == load_data(tmp_path / "reviews.csv", ("dev",), options, task=mine.task).splits["dev"]
+    assert rows == [*load_data(tmp_path / "reviews.csv", ("dev",), options, task=mine.task).splits["dev"]]
     found = compare(mine, with_longest(rows, 48), lambda inputs: np.zeros((len(inputs["input_ids"]), 3)))
     assert found.rows == len(rows) + 1, "rows with labels beside one without"
     few, _ = rows_at_hand(mine, tmp_path / "mine", 3)

@@ -20,8 +20,7 @@ from qacg_models.errors import InputError
 from qacg_models.sentiment.columns import Columns, natural_key
 from qacg_models.sentiment.record import read_run_file
 from qacg_models.sentiment.report.tables import read_rows
-from qacg_models.sentiment.tables import read_table
-from qacg_models.sentiment.text_files import json_values
+from qacg_models.sentiment.tables import json_values, read_table
 from qacg_models.tasks import encode_document, windows
 from qacg_models.utils import text as plain_text
 from qacg_models.utils.fields import read_json_as

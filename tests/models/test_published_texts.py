@@ -9,9 +9,8 @@ from model_sizes import SMALL_FLAGS
 from qacg_models.cli.program import main
 from qacg_models.sentiment.dataset import load_data, load_file
 from qacg_models.sentiment.example import SEMEVAL, Source
-from qacg_models.sentiment.formats import find_format
+from qacg_models.sentiment.formats import find_format, germeval_texts, xml_texts
 from qacg_models.sentiment.options import DataOptions
-from qacg_models.sentiment.published import germeval_texts, xml_texts
 
 REVIEWS = """<?xml version="1.0" encoding="UTF-8"?>
 <Reviews><Review rid="9"><sentences>
@@ -202,7 +201,7 @@ NO_CATEGORY = {
     "both levels": (
         TEXT_LEVEL.replace("<Opinions/>", '<Opinions><Opinion category="A" polarity="b"/></Opinions>'),
         "data.xml",
-        ":5: Review '9': expected opinions on the whole text or on its sentences, got both",
+        ":1: Review '9': expected opinions on the whole text or on its sentences, got both",
     ),
 }
 

@@ -14,7 +14,7 @@ from qacg_models import QACGBertForSequenceClassification
 from qacg_models.cli.program import main
 from qacg_models.sentiment import training
 from qacg_models.sentiment.dataset import load_data
-from qacg_models.sentiment.encoding import Encoding, FeatureTable, train_tokenizer
+from qacg_models.sentiment.encoding import FeatureTable, train_tokenizer
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
 from qacg_models.sentiment.record import Selection
@@ -464,7 +464,7 @@ ROWS = [
 
 def features(standalone, rows=ROWS):
     tokenizer = train_tokenizer([row.sentence for row in ROWS] * 2 + [*ASPECTS] * 2, 200)
-    return FeatureTable(rows, Encoding(tokenizer, ASPECTS, 64, standalone))
+    return FeatureTable(rows, tokenizer, ASPECTS, 64, standalone)
 
 
 @pytest.mark.parametrize("standalone", [True, False])

@@ -7,6 +7,7 @@ import zipfile
 from dataclasses import replace
 from decimal import Decimal
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from errors import raises
@@ -60,61 +61,38 @@ def test_encoding_given_reads_the_same_rows(tmp_path, encoding):
     assert rows_of(path, encoding=encoding) == GERMAN[1:]
 
 
-@pytest.mark.parametrize(
-    "content,advice",
-    [
-        (
-            "ein Café".encode("cp1252"),
-            r":2: is not UTF-8 \(byte 8 of the line is 0xe9\); this looks like Windows-1252: ",
-        ),
-        ("Всё вкусно".encode("cp1251"), "pass the encoding that the file was saved in, such as --encoding cp1251"),
-        (
-            "ein Café, ".encode() + "Müsli".encode("cp1252"),
-            "the line also has UTF-8 characters, so the file is damaged",
-        ),
-    ],
-)
-def test_file_that_is_not_utf8_names_likely_encoding(tmp_path, content, advice):
-    path = tmp_path / "train.csv"
-    path.write_bytes(b"text,aspect,label\n" + content + b",food,good\n")
-    with pytest.raises(DataError, match=advice):
-        rows_of(path)
+def saved(text, encoding):
+    return f"text,aspect,label\n{text},food,good\n".encode(encoding)
 
 
-@pytest.mark.parametrize("saved", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_utf16_read_as_utf8_names_utf16(tmp_path, saved):
-    path = write_table(tmp_path / "train.csv", GERMAN, encoding=saved)
-    with raises(f"DataError: :1: ...looks like UTF-16...: pass --encoding {saved}"):
-        rows_of(path)
+CAFE = "ein Café"
+# A file, the encoding with which it is read, and the advice.
+ENCODINGS = [
+    (saved(CAFE, "cp1252"), "utf-8", ":2: is not UTF-8 (byte 8 of the line is 0xe9); this looks like Windows-1252: "),
+    (saved("Всё вкусно", "cp1251"), "utf-8", "pass the encoding that the file was saved in, such as --encoding cp1251"),
+    (
+        saved(CAFE, "utf-8") + "Müsli".encode("cp1252") + CAFE.encode(),
+        "utf-8",
+        "UTF-8 characters, so the file is damaged",
+    ),
+    (saved(CAFE, "utf-16"), "utf-8", ":1: ...looks like UTF-16...: pass --encoding utf-16"),
+    (saved(CAFE, "utf-16-le"), "utf-8", ":1: ...looks like UTF-16...: pass --encoding utf-16-le"),
+    (saved(CAFE, "utf-16-be"), "utf-8", ":1: ...looks like UTF-16...: pass --encoding utf-16-be"),
+    (saved(CAFE, "utf-8"), "cp1252", "looks like UTF-8, not cp1252: pass --encoding utf-8"),
+    (saved(CAFE, "utf-16"), "latin-1", "looks like UTF-16, not latin-1: pass --encoding utf-16"),
+    (saved(CAFE, "utf-8"), "utf-16", "does not begin with a byte order mark"),
+    (saved(CAFE, "cp1252"), "ascii", ":2: is not ascii (byte 26 of the file is 0xe9)"),
+    (b"\x1f\x8b\x08\xff rest", "utf-8", "this looks like a gzip file: decompress it"),
+    (b"\xff\xfe\0\0\xff rest", "utf-8", "this looks like UTF-32: pass --encoding utf-32"),
+    (b"PK\x03\x04\xff rest", "utf-8", "this looks like an Excel workbook"),
+]
 
 
-@pytest.mark.parametrize(
-    "saved,given,reason",
-    [
-        ("utf-8", "cp1252", "looks like UTF-8, not cp1252: pass --encoding utf-8"),
-        ("utf-16", "latin-1", "looks like UTF-16, not latin-1: pass --encoding utf-16"),
-        ("utf-8", "utf-16", "does not begin with a byte order mark"),
-        ("cp1252", "ascii", r":2: is not ascii \(byte 26 of the file is 0xe9\)"),
-    ],
-)
-def test_encoding_wrong_one_raises(tmp_path, saved, given, reason):
-    path = write_table(tmp_path / "train.csv", GERMAN, encoding=saved)
-    with pytest.raises(DataError, match=reason):
-        rows_of(path, encoding=given)
-
-
-@pytest.mark.parametrize(
-    ("start", "advice"),
-    [
-        (b"\x1f\x8b\x08", "this looks like a gzip file: decompress it"),
-        (b"\xff\xfe\0\0", "this looks like UTF-32: pass --encoding utf-32"),
-        (b"PK\x03\x04", "this looks like an Excel workbook"),
-    ],
-)
-def test_first_bytes_of_other_files_are_recognised(tmp_path, start, advice):
-    (tmp_path / "train.csv").write_bytes(start + b"\xff rest")
+@pytest.mark.parametrize(("content", "encoding", "advice"), ENCODINGS)
+def test_encoding_wrong_one_names_the_likely_one(tmp_path, content, encoding, advice):
+    (tmp_path / "train.csv").write_bytes(content)
     with raises(f"DataError: {advice}"):
-        rows_of(tmp_path / "train.csv")
+        rows_of(tmp_path / "train.csv", encoding=encoding)
 
 
 @pytest.mark.parametrize("text", ["text,aspect,label\ra,b,c\r", "text,aspect,label\na,b,c\rd,e,f\n"])
@@ -131,8 +109,18 @@ def texts_of(path, **options):
     """The texts that `qacg predict` reads from a table, which must not warn."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        columns = Columns("text", None, None, **options)
-        return read_texts(path, columns)["text"].tolist()
+        return read_texts(path, Columns("text", None, None, **options))["text"].tolist()
+
+
+def workbook(path, *sheets):
+    """Writes rows as the sheets of a workbook, and returns openpyxl's book."""
+    book = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed").Workbook()
+    for number, rows in enumerate(sheets):
+        sheet = book.create_sheet() if number else book.active
+        for row in rows:
+            sheet.append(list(row))
+    book.save(path)
+    return book
 
 
 MARKS = [
@@ -241,10 +229,7 @@ QUALTRICS = [
 def test_header_rows_of_a_survey_tool_are_left_out(tmp_path, suffix, questions):
     rows, path = [row for place, row in enumerate(QUALTRICS) if place != 1 or questions], tmp_path / f"in{suffix}"
     if suffix == ".xlsx":
-        book = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed").Workbook()
-        for row in rows:
-            book.active.append(row)
-        book.save(path)
+        workbook(path, rows)
     else:
         write_table(path, rows, "\t" if suffix == ".tsv" else ",", "utf-8-sig", "\r\n")
     second = 3 if suffix == ".xlsx" else 4  # the question has two lines in a CSV
@@ -504,76 +489,60 @@ def test_txt_of_excel_is_read_where_the_format_is_given(tmp_path):
     assert rows_of(path, format="columns", encoding="utf-16") == GERMAN[1:]
 
 
+def write_parquet(path, labels, texts=("a", "b", "c"), aspects=("x", "x", "x")):
+    parquet.write_table(pa.table({"text": texts, "aspect": aspects, "label": labels}), path)
+    return path
+
+
 def test_parquet_gives_the_rows_of_the_csv(tmp_path):
-    columns = list(zip(*GERMAN[1:]))
-    table = pa.table({"text": columns[0], "aspect": pa.array(columns[1]).dictionary_encode(), "label": columns[2]})
-    parquet.write_table(table, tmp_path / "train.parquet")
+    texts, aspects, labels = zip(*GERMAN[1:])
+    write_parquet(tmp_path / "train.parquet", labels, texts, pa.array(aspects).dictionary_encode())
     assert rows_of(tmp_path) == GERMAN[1:]
 
 
-def test_parquet_of_pandas_has_whole_numbers_and_nothing(tmp_path):
-    table = pa.table({"text": ["a", "b", "c"], "aspect": ["x"] * 3, "label": [1.0, float("nan"), 2.0]})
-    parquet.write_table(table, tmp_path / "own.parquet")
+def test_parquet_numbers_are_those_of_the_csv(tmp_path):
+    path = write_parquet(tmp_path / "own.parquet", [1.0, float("nan"), 2.0])
     with raises("DataError: parquet:2: has an empty 'label'"):
-        rows_of(tmp_path / "own.parquet")
-    assert rows_of(tmp_path / "own.parquet", skip_empty=True) == [("a", "x", "1"), ("c", "x", "2")]
+        rows_of(path)
+    assert rows_of(path, skip_empty=True) == [("a", "x", "1"), ("c", "x", "2")]
+    write_parquet(path, pa.array([Decimal("1.0"), Decimal("0.5"), None], pa.decimal128(2, 1)))
+    assert rows_of(path, skip_empty=True) == [("a", "x", "1"), ("b", "x", "0.5")]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".jsonl", ".parquet", ".xlsx"])
 def test_boolean_labels_are_equal_in_all_formats(tmp_path, suffix):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"text": ["a", "b"], "aspect": ["x", "x"], "label": [True, False]})
+    frame = pd.DataFrame({"text": ["a", "b"], "aspect": ["x", "x"], "label": [True, False]})
     path = tmp_path / f"train{suffix}"
     if suffix == ".xlsx":
-        pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
-    write = {
-        ".csv": lambda: frame.to_csv(path, index=False),
-        ".json": lambda: frame.to_json(path, orient="records"),
-        ".jsonl": lambda: frame.to_json(path, orient="records", lines=True),
-        ".parquet": lambda: parquet.write_table(pa.Table.from_pandas(frame), path),
-        ".xlsx": lambda: frame.to_excel(path, index=False),
-    }
-    write[suffix]()
+        workbook(path, [frame.columns, *frame.to_numpy()])
+    else:
+        write = {".csv": frame.to_csv, ".parquet": frame.to_parquet}.get(suffix, frame.to_json)
+        options = {".json": {"orient": "records"}, ".jsonl": {"orient": "records", "lines": True}}
+        write(path, **options.get(suffix, {"index": False}))
     assert rows_of(path) == [("a", "x", "True"), ("b", "x", "False")]
 
 
 def test_excel_gives_the_rows_of_the_sheet(tmp_path):
-    openpyxl = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
-    book = openpyxl.Workbook()
-    for row in (
-        [None],
-        [*GERMAN[0], None],
-        *GERMAN[1:],
-        [" ", "\n", None, ""],
-        ["neu", "Essen", None, " "],
-        ["acht", "Essen", 8.0],
-    ):
-        book.active.append(list(row))
-    book.save(tmp_path / "train.xlsx")
+    blank = [[" ", "\n", None, ""], ["neu", "Essen", None, " "], ["acht", "Essen", 8.0]]
+    workbook(tmp_path / "train.xlsx", [[None], [*GERMAN[0], None], *GERMAN[1:], *blank])
     with raises("DataError: xlsx:16: has an empty 'label'"):
         rows_of(tmp_path / "train.xlsx")
     assert rows_of(tmp_path / "train.xlsx", skip_empty=True) == [*GERMAN[1:], ("acht", "Essen", "8")]
 
 
 def edited_workbook(path, rows, edit):
-    """Writes a workbook, with each part of the file as `edit` returns it for its name and content."""
-    book = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed").Workbook()
-    for row in rows:
-        book.active.append(row)
-    book.save(path.with_name("whole.xlsx"))
+    """Writes a workbook, with each part of the file as `edit` returns it for its content."""
+    workbook(path.with_name("whole.xlsx"), rows)
     with zipfile.ZipFile(path.with_name("whole.xlsx")) as whole, zipfile.ZipFile(path, "w") as edited:
         for name in whole.namelist():
-            edited.writestr(name, edit(name, whole.read(name)))
+            edited.writestr(name, edit(whole.read(name)))
     return path
 
 
 def test_excel_error_cells_are_empty(tmp_path):
-    openpyxl = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
-    book = openpyxl.Workbook()
     errors = [(f"slow {error}", "food", error) for error in ("#N/A", "#VALUE!", "#DIV/0!", "#REF!", "#NAME?", "#NULL!")]
-    for row in (("text", "aspect", "label"), ("fine", "food", "good"), *errors, ("#N/A",) * 3, ("dear", "food", "bad")):
-        book.active.append(row)
-    book.active.append(("late", "food", 10**8))
+    rows = [("text", "aspect", "label"), ("fine", "food", "good"), *errors, ("#N/A",) * 3, ("dear", "food", "bad")]
+    book = workbook(tmp_path / "train.xlsx", [*rows, ("late", "food", 10**8)])
     book.active["C11"].number_format = "yyyy-mm-dd"  # no date: Excel shows #####
     book.save(tmp_path / "train.xlsx")
     with raises("DataError: xlsx:3: has an empty 'label' (also lines 4, 5, 6, 7, 8, 11); line 9: has an empty 'text'"):
@@ -586,13 +555,12 @@ def test_excel_error_cells_are_empty(tmp_path):
 
 def test_excel_escapes_of_characters_are_decoded(tmp_path):
     cells = ("a_x000D_\nb", "_x005F_x000D_", "_x005f__x0041_", "_xD83D__xDC4D_", "_x00_ _X000D_", "x_x0009_", "_xD83D_")
-    rows = [("te_x0078_t",), *((cell,) for cell in cells)]
-    path = edited_workbook(tmp_path / "in.xlsx", rows, lambda name, content: content)
+    path = edited_workbook(tmp_path / "in.xlsx", [("te_x0078_t",), *((cell,) for cell in cells)], bytes)
     assert texts_of(path) == ["a\r\nb", "_x000D_", "_A", "👍", "_x00_ _X000D_", "x\t", "\ufffd"]
 
 
 def test_excel_strict_open_xml_names_the_other_form(tmp_path):
-    def strict(name, content):
+    def strict(content):
         content = content.replace(
             b"schemas.openxmlformats.org/spreadsheetml/2006", b"purl.oclc.org/ooxml/spreadsheetml"
         )
@@ -604,13 +572,8 @@ def test_excel_strict_open_xml_names_the_other_form(tmp_path):
 
 
 def test_excel_sheets_that_are_not_read_warn(tmp_path):
-    openpyxl = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
-    book = openpyxl.Workbook()
-    for sheet in (book.active, book.create_sheet("more"), book.create_sheet("empty")):
-        for cell in ("text", "fine") if sheet.title != "empty" else ():
-            sheet.append((cell,))
-    book.save(tmp_path / "in.xlsx")
-    with pytest.warns(ReadingWarning, match=r"in.xlsx: only the first sheet, 'Sheet', is read; not 'more'$"):
+    workbook(tmp_path / "in.xlsx", [("text",), ("fine",)], [("more",)], [])
+    with pytest.warns(ReadingWarning, match=r"in.xlsx: only the first sheet, 'Sheet', is read; not 'Sheet1'$"):
         assert len(read_texts(tmp_path / "in.xlsx", Columns("text", None, None))) == 1
 
 
@@ -635,14 +598,6 @@ def test_damaged_table_raises(tmp_path, name, reason):
     (tmp_path / name).write_text("nothing of the kind")
     with pytest.raises(DataError, match=reason):
         rows_of(tmp_path / name)
-
-
-def test_parquet_decimals_are_the_numbers_of_the_csv(tmp_path):
-    labels = pa.array([Decimal("1.0"), Decimal("0.5"), None], pa.decimal128(2, 1))
-    parquet.write_table(
-        pa.table({"text": ["a", "b", "c"], "aspect": ["x"] * 3, "label": labels}), tmp_path / "own.parquet"
-    )
-    assert rows_of(tmp_path / "own.parquet", skip_empty=True) == [("a", "x", "1"), ("b", "x", "0.5")]
 
 
 def test_id_column_with_an_empty_name_is_read(tmp_path):

@@ -3,10 +3,9 @@
 | subject | module |
 |---|---|
 | a task, its examples, and errors of rows | `example.py` |
-| encodings, lines and JSON of text files | `text_files.py` |
 | a file as a DataFrame of texts | `tables.py` |
-| columns of tables; the text of a cell | `columns.py` |
-| readers of published data, and the detection of formats | `published.py`, `formats.py` |
+| columns of tables; the text of a cell; labelled rows | `columns.py` |
+| readers of published data, and the detection of formats | `formats.py` |
 | data sets, their splits, and warnings about them | `dataset.py`, `data_warnings.py` |
 | options of data and training; the record of a run | `options.py`, `record.py` |
 | tokenizers, features and batches | `encoding.py` |

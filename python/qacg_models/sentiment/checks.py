@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,16 +40,8 @@ _HAN = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters, which B
 _WORD = re.compile(rf"[{_HAN}]|[^\W\d_{_HAN}]+")
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """A row whose label may be wrong.
-
-    Attributes:
-        row: index of the row.
-        suggested: class index of the more probable label.
-        probability: probability of the suggested label.
-        given: probability of the label that the row has.
-    """
+class Doubt(NamedTuple):
+    """The index of a row whose label may be wrong, a more probable label, its probability, and that of the label."""
 
     row: int
     suggested: int
@@ -62,43 +55,23 @@ def find_doubts(labels: Sequence[int], probabilities: np.ndarray) -> list[Doubt]
     Args:
         labels: (N,) class indices.
         probabilities: (N, classes) probabilities, each row from a model that was not fitted to it.
-
-    Raises:
-        ValueError: `labels` and `probabilities` differ in N, or a label is not a class.
-
-    Example:
-        >>> shares = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8], [0.95, 0.05]])
-        >>> [(one.row, one.suggested) for one in find_doubts([0, 0, 1, 1, 1], shares)]
-        [(4, 0)]
     """
-    rows, classes = probabilities.shape
-    if len(labels) != rows:
-        raise ValueError(f"labels: expected {rows} class indices, one for each row of probabilities, got {len(labels)}")
-    if rows == 0:
-        return []
-    given = np.asarray(labels)
-    if given.min() < 0 or given.max() >= classes:
-        raise ValueError(f"labels: expected class indices from 0 to {classes - 1}, got {given.min()} to {given.max()}")
-    typical = np.array(
-        [probabilities[given == index, index].mean() if (given == index).any() else np.inf for index in range(classes)]
-    )
-    own = probabilities[np.arange(rows), given]
-    others = np.where(probabilities >= typical, probabilities, -1.0)
-    others[np.arange(rows), given] = -1.0
+    given, rows = np.asarray(labels, np.int64), np.arange(len(labels))
+    own = probabilities[rows, given]
+    sizes = np.bincount(given, minlength=probabilities.shape[1])
+    sums = np.bincount(given, own, minlength=len(sizes))
+    thresholds = np.divide(sums, sizes, out=np.full(len(sizes), np.inf), where=sizes > 0)
+    others = np.where(probabilities >= thresholds, probabilities, -1.0)
+    others[rows, given] = -1.0
     best = others.argmax(axis=1)
-    found = others[np.arange(rows), best]
+    found = others[rows, best]
     doubtful = np.flatnonzero((found > own) & (found >= 0))
     order = doubtful[np.argsort((own - found)[doubtful], kind="stable")]
     return [Doubt(int(row), int(best[row]), float(found[row]), float(own[row])) for row in order]
 
 
 def baseline_doubts(rows: Sequence[Example], task: Task) -> list[Doubt]:
-    """Returns the doubtful labels that the TF-IDF baseline finds; none for fewer than two distinct sentences.
-
-    Args:
-        rows: labelled rows.
-        task: labels and aspects of the rows.
-    """
+    """Returns the doubtful labels that the TF-IDF baseline finds; none for fewer than two distinct sentences."""
     probabilities = cross_fitted(rows, task) if rows else None
     return [] if probabilities is None else find_doubts([row.label or 0 for row in rows], probabilities)
 
@@ -107,22 +80,16 @@ def baseline_doubts(rows: Sequence[Example], task: Task) -> list[Doubt]:
 class TokenCheck:
     """Counts over the distinct training texts, or over a sample of them (`check_tokens`).
 
-    The length of a text includes the special tokens. If the model's inputs contain the name of a context, the length
-    also includes the tokens of the longest name.
-
     Attributes:
         start: a line that names what training starts from (a checkpoint or random weights), and the reason.
         vocabulary: tokenizer or checkpoint whose vocabulary is used, or LEARNED.
         texts: number of examined texts.
         max_length: maximum length of the model in tokens.
         cut: number of texts that are truncated, because they are longer than `max_length`.
-        longest: length of the longest text in tokens.
-        words: number of words in the examined texts; a Chinese character is a word.
-        pieces: number of tokens of the words.
-        unknown: number of tokens of the texts that are the unknown token.
-        tokens: number of tokens of the texts.
-        alike: number of texts that differ from another text only in unknown tokens, so that the model reads them as
-            equal.
+        longest: length of the longest text in tokens, with special tokens and, if it is read, the longest context.
+        words, pieces: number of words in the texts, and of their tokens; a Chinese character is a word.
+        unknown, tokens: number of unknown tokens, and of all tokens of the texts.
+        alike: number of texts that differ from another text only in unknown tokens.
         unknown_words: the most frequent words and symbols that are unknown tokens, at most SHOWN.
     """
 
@@ -176,15 +143,7 @@ class TokenCheck:
 
 
 def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
-    """Counts the tokens of the distinct training texts, or of an evenly spaced sample if there are more than EXAMINED.
-
-    Args:
-        dataset: the data set; it has the split train.
-        options: options of the planned training.
-
-    Raises:
-        InputError: the options do not fit the data, or their tokenizer or checkpoint cannot be loaded.
-    """
+    """Counts the tokens of the distinct texts of train, or of an evenly spaced sample of about EXAMINED of them."""
     starts: list[str] = []
     resolved = resolve_options(options, dataset, starts.append)
     tokenizer = begin_tokenizer(dataset, resolved)
@@ -233,14 +192,14 @@ class DataCheck:
 
     Attributes:
         dataset: the checked data set.
-        balance: number of rows, by split, then by aspect, then by class index of the label.
-        tokens: number of truncated texts, number of words, and number of unknown tokens.
+        balance: number of rows, by split, aspect and label.
+        tokens: counts of tokens.
         rows: the rows that were searched for doubtful labels.
         doubts: the doubtful labels, the most doubtful first.
     """
 
     dataset: Dataset
-    balance: dict[str, dict[str, Counter[int]]]
+    balance: dict[str, dict[str, dict[str, int]]]
     tokens: TokenCheck
     rows: Sequence[Example]
     doubts: Sequence[Doubt]
@@ -249,53 +208,35 @@ class DataCheck:
         """Returns the results as text for a terminal, with the first `shown` doubtful labels."""
         dataset = self.dataset
         parts = [f"format: {self._format}", *describe(dataset), *(one.describe() for one in dataset.warnings)]
-        parts += [self._leak(*pair, count) for pair, count in dataset.overlap.items() if count]
+        for (one, other), count in dataset.overlap.items():
+            if count:
+                shared = counted(count, f"sentence of {one} is", f"sentences of {one} are")
+                reason = f"{shared} in {other} too, so the metrics on {other} are too high"
+                parts.append(f"warning: {reason}; delete {'it' if count == 1 else 'them'} from {one}")
         for split, by_aspect in self.balance.items():
-            rows = [
-                [aspect, *(str(counts[index]) for index in range(len(dataset.task.labels)))]
-                for aspect, counts in by_aspect.items()
-            ]
+            rows = [[aspect, *map(str, found.values())] for aspect, found in by_aspect.items()]
             parts += ["", text_table([f"rows of {split}", *dataset.task.labels], rows)]
-        parts += ["", *self.tokens.lines(), "", self._doubt_line()]
+        share = f"{len(self.doubts):,} of {len(self.rows):,} ({len(self.doubts) / len(self.rows):.1%})"
+        advice = "; check the first rows, and correct wrong labels" if self.doubts else ""
+        parts += ["", *self.tokens.lines(), "", f"doubtful labels: {share}, found by {DOUBTED_BY}{advice}"]
         if self.doubts and shown:
             cells = [self._cells(one) for one in self.doubts[:shown]]
-            for row in cells:
-                row[1] = clipped(row[1], _TEXT)
-            parts.append(text_table(FIELDS, cells))
+            parts.append(text_table(FIELDS, [[line, clipped(text, _TEXT), *rest] for line, text, *rest in cells]))
         return "\n".join(parts)
 
     @property
     def _format(self) -> str:
         return find_format(self.dataset.sources[0], self.dataset.options.format).name
 
-    @staticmethod
-    def _leak(one: str, other: str, count: int) -> str:
-        return (
-            f"warning: {counted(count, f'sentence of {one} is', f'sentences of {one} are')} in {other} too, so the"
-            f" metrics on {other} are too high; delete {'it' if count == 1 else 'them'} from {one}"
-        )
-
-    def _doubt_line(self) -> str:
-        total = len(self.rows)
-        share = f"{len(self.doubts):,} of {total:,} ({len(self.doubts) / total:.1%})"
-        advice = "; check the first rows, and correct wrong labels" if self.doubts else ""
-        return f"doubtful labels: {share}, found by {DOUBTED_BY}{advice}"
-
     def _cells(self, doubt: Doubt) -> list[str]:
+        """Returns the cells of a doubtful label, in the order of FIELDS."""
         row, labels = self.rows[doubt.row], self.dataset.task.labels
         names = labels[row.label or 0], labels[doubt.suggested]
         text = " ".join(row.sentence.split())
         return [str(row.line), text, row.context, *names, f"{doubt.probability:.2f}", f"{doubt.given:.2f}"]
 
     def write_doubts(self, path: Path) -> None:
-        """Writes all doubtful labels as a CSV with the columns FIELDS; replaces an existing file.
-
-        Each run of white space in a text becomes one space. Cells that a spreadsheet would run as formulas get an
-        apostrophe (`escape_formula`).
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Writes all doubtful labels as a CSV with the columns FIELDS, with formulas escaped for spreadsheets."""
         with atomic_write(path) as handle:
             rows = csv.writer(handle, lineterminator="\n")
             rows.writerow(FIELDS)
@@ -303,20 +244,13 @@ class DataCheck:
                 rows.writerow([escape_formula(cell) for cell in self._cells(doubt)])
 
     def to_json(self) -> dict:
-        """Returns the results as JSON types.
-
-        `doubts` is a list with a dictionary for each doubtful label. Its keys are FIELDS, its values strings.
-        """
-        dataset, labels = self.dataset, self.dataset.task.labels
+        """Returns the results as JSON types."""
         return {
             "format": self._format,
-            "notes": list(dataset.notes),
-            "warnings": [asdict(one) for one in dataset.warnings],
-            "overlap": [[*pair, count] for pair, count in dataset.overlap.items()],
-            "balance": {
-                split: {aspect: {name: counts[i] for i, name in enumerate(labels)} for aspect, counts in table.items()}
-                for split, table in self.balance.items()
-            },
+            "notes": list(self.dataset.notes),
+            "warnings": [asdict(one) for one in self.dataset.warnings],
+            "overlap": [[*pair, count] for pair, count in self.dataset.overlap.items()],
+            "balance": self.balance,
             "tokens": asdict(self.tokens),
             "doubted_by": DOUBTED_BY,
             "doubts": [dict(zip(FIELDS, self._cells(one))) for one in self.doubts],
@@ -324,26 +258,18 @@ class DataCheck:
 
 
 def check_data(dataset: Dataset, options: TrainingOptions) -> DataCheck:
-    """Checks a data set for a planned training.
+    """Checks a data set, which has the split train, for a planned training.
 
     Doubtful labels are searched in train, and also in dev if both splits come from the same files.
-
-    Args:
-        dataset: the data set; it has the split train.
-        options: options of the planned training.
-
-    Raises:
-        InputError: the options do not fit the data, or their tokenizer or checkpoint cannot be loaded.
     """
-    rows = list(dataset.splits["train"])
+    rows, task = list(dataset.splits["train"]), dataset.task
     if "dev" in dataset.splits and dataset.files["dev"] == dataset.files["train"]:
         rows += dataset.splits["dev"]
-    balance = {split: _balance(part, dataset) for split, part in dataset.splits.items()}
-    return DataCheck(dataset, balance, check_tokens(dataset, options), rows, baseline_doubts(rows, dataset.task))
-
-
-def _balance(rows: Sequence[Example], dataset: Dataset) -> dict[str, Counter[int]]:
-    found: dict[str, Counter[int]] = {aspect: Counter() for aspect in dataset.task.aspects}
-    for (aspect, label), count in frame_of(rows).groupby(["aspect", "label"]).size().items():
-        found[aspect][label] = count
-    return found
+    balance = {}
+    for split, part in dataset.splits.items():
+        found = frame_of(part).groupby(["aspect", "label"]).size().to_dict()
+        balance[split] = {
+            aspect: {name: found.get((aspect, index), 0) for index, name in enumerate(task.labels)}
+            for aspect in task.aspects
+        }
+    return DataCheck(dataset, balance, check_tokens(dataset, options), rows, baseline_doubts(rows, task))

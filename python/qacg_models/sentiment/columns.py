@@ -9,214 +9,28 @@ text and target get the new id.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qacg_models.errors import InputError
 from qacg_models.sentiment.example import DataError, RowProblems, Source, Task
-from qacg_models.sentiment.text_files import UTF_8, checked_encoding
 from qacg_models.utils.text import clipped, counted
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
-    from pandas import DataFrame
 
 ON_EMPTY = ("raise", "skip")
 TO_PANDAS = "Convert tables of polars, Arrow and datasets with to_pandas()."  # advice of an error
 LISTED = 10  # maximum number of rows in an error message
-
-
-def is_frame(value: object) -> bool:
-    """Whether a value is a DataFrame of pandas, or a mapping of column names to sequences."""
-    import pandas as pd
-
-    return isinstance(value, pd.DataFrame | Mapping)
-
-
-def is_series(value: object) -> bool:
-    """Whether a value is a Series of pandas."""
-    import pandas as pd
-
-    return isinstance(value, pd.Series)
-
-
-def _shown_type(value: object) -> str:
-    """Returns the name of a value's type, with its package if that is not Python's own, such as `polars.DataFrame`."""
-    kind = type(value)
-    package = kind.__module__.split(".")[0]
-    return kind.__name__ if package == "builtins" else f"{package}.{kind.__name__}"
-
-
-def items(argument: str, values: Any, expected: str = "a sequence, a Series or an array") -> list:
-    """Returns the items of a sequence, a Series or another array.
-
-    Args:
-        argument: name of the user's argument, for the error.
-        values: the sequence; a text is none.
-        expected: names of the supported types, for the error.
-
-    Raises:
-        TypeError: `values` has another type, such as a frame of polars or Arrow.
-    """
-    is_array = hasattr(values, "__array__") and not hasattr(values, "columns")  # a column, not a table
-    if not (is_array or isinstance(values, Sequence)) or isinstance(values, str | bytes):
-        raise TypeError(f"{argument}: expected {expected}, got {_shown_type(values)}. {TO_PANDAS}")
-    return list(values)
-
-
-def texts_of(argument: str, cells: Iterable, index: Sequence | None = None) -> list[str]:
-    """Returns cells as texts, an empty text for a missing value (`cell_text`).
-
-    Args:
-        argument: the user's argument and, for a frame, the column, for the error.
-        cells: the cells.
-        index: labels of the cells in the error; None: their numbers from 0.
-
-    Raises:
-        TypeError: a cell is no text, number or boolean; the message has its value and its label in the index.
-    """
-    texts = []
-    for row, cell in enumerate(cells):
-        try:
-            texts.append(cell_text(cell))
-        except TypeError as error:
-            label = row if index is None else index[row]
-            raise TypeError(f"{argument}, index {label!r}: {error}. Convert such cells to texts.") from None
-    return texts
-
-
-def column_names(frame: Any) -> list:
-    """Returns the column names of a frame."""
-    return list(frame.keys())
-
-
-def column(frame: Any, name: object, argument: str) -> list[str]:
-    """Returns the cells of a column as texts, an empty text for a missing value.
-
-    Args:
-        frame: a DataFrame or a mapping.
-        name: name of the column.
-        argument: the argument in which the user passed the name, for the error.
-
-    Raises:
-        TypeError: `frame` is neither a DataFrame nor a mapping, or a cell is no text, number or boolean.
-        InputError: there is no such column, or there are several.
-    """
-    if not is_frame(frame):
-        raise TypeError(
-            "frame: expected a pandas DataFrame or a mapping of column names to sequences, got"
-            f" {_shown_type(frame)}. {TO_PANDAS}"
-        )
-    names = column_names(frame)
-    if names.count(name) != 1:
-        found = f"{names.count(name)} of that name" if name in names else ", ".join(map(repr, names)) or "no columns"
-        raise InputError(f"{argument}: expected one column {name!r} in the frame, got {found}. Pass {argument}=NAME.")
-    place = f"frame: column {name!r}"
-    cells = items(place, frame[name])
-    return texts_of(place, cells, index_of(frame, len(cells)))
-
-
-def index_of(values: Any, count: int) -> list:
-    """Returns the index of a DataFrame or Series as a list; for other values the numbers 0 to `count` - 1."""
-    import pandas as pd
-
-    return values.index.tolist() if isinstance(values, pd.DataFrame | pd.Series) else list(range(count))
-
-
-def check_empty(columns: Mapping[str, Sequence[str]], index: Sequence, advice: str) -> None:
-    """Raises InputError if columns have different lengths, or if a cell is empty; the message lists these rows.
-
-    Args:
-        columns: texts by column name, empty for missing values.
-        index: labels of the rows.
-        advice: last sentence of the error for empty cells.
-    """
-    lengths = {name: len(values) for name, values in columns.items()}
-    if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
-        raise InputError(f"frame: expected columns of equal length, got {shown}.")
-    empty = {row: name for name, values in columns.items() for row, cell in enumerate(values) if not cell}
-    if empty:
-        rows = sorted(empty)
-        shown = ", ".join(f"{index[row]!r} ({empty[row]!r})" for row in rows[:LISTED])
-        more = f" and {len(rows) - LISTED:,} more" if len(rows) > LISTED else ""
-        raise InputError(
-            "frame: expected no empty cells (NaN, None or blank text), got"
-            f" {counted(len(rows), 'row')} with an empty cell: {shown}{more}. {advice}"
-        )
-
-
-def text_table(columns: Mapping[str, Sequence[str]], lines: Sequence[int]) -> DataFrame:
-    """Returns a table of texts, with empty texts instead of blank ones, and line numbers as the index `line`."""
-    import pandas as pd
-
-    table = pd.DataFrame(dict(columns), pd.Index(lines, dtype="int64", name="line"))
-    if table.empty:
-        return table.astype(object)
-    for name in table:
-        blank = (table[name].str.strip() == "") & (table[name] != "")
-        if blank.any():
-            table[name] = table[name].mask(blank, "")
-    return table
-
-
-def cell_text(value: object) -> str:
-    """Returns a text, a finite number or a boolean as text, and an empty text for a missing value.
-
-    Whole numbers have no fraction, so that 1, 1.0, Decimal("1.0") and "1" are the same id or label. Booleans are the
-    texts "True" and "False", which pandas writes to a CSV. Scalars of NumPy, Arrow and torch are numbers or texts, as
-    their values are. Missing values are None, NaN, NA, NaT and blank texts.
-
-    Args:
-        value: the cell.
-
-    Raises:
-        TypeError: the cell has another type, such as bytes or a date, or is infinite.
-    """
-    if isinstance(value, str):
-        return str.__str__(value) if value.strip() else ""
-    if is_missing(value):
-        return ""
-    plain = _python_value(value)
-    if plain is not value:
-        return cell_text(plain)
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, int):
-        return str(int(value))  # an enumeration of numbers has a name
-    if isinstance(value, float | Decimal) and math.isfinite(value):
-        if value == int(value):
-            return str(int(value))
-        return str(value) if isinstance(value, float) else format(value.normalize(), "f")
-    raise TypeError(f"expected a text, a finite number or a boolean, got {clipped(repr(value))}")
-
-
-def is_missing(value: object) -> bool:
-    """Whether a cell that is no text is None, NaN, NA or NaT."""
-    if isinstance(value, float | Decimal):
-        return math.isnan(value)
-    return value is None or type(value).__name__ in ("NAType", "NaTType")  # of pandas
-
-
-def _python_value(value: object) -> object:
-    """Returns the Python value of a scalar of Arrow, NumPy or torch; other objects are returned unchanged."""
-    if hasattr(value, "as_py"):
-        return value.as_py()
-    if getattr(value, "shape", None) != () or not hasattr(value, "item"):
-        return value
-    found = value.item()
-    # NumPy returns dates in nanoseconds as int, and a long double as itself.
-    is_date = getattr(value.dtype, "kind", "") in ("M", "m")  # type: ignore[attr-defined]
-    return value if type(found) is type(value) or (is_date and found is not None) else found
-
-
+UTF_8 = "utf-8"
 AUTO = "auto"
 # auto: as minimal, but a field over lines that each look like a row is an error, or a warning if most other fields need
 # their quotation marks; minimal: quotation marks may enclose a field, as in csv.QUOTE_MINIMAL; none: they are ordinary
@@ -234,9 +48,159 @@ NOT_WIDE = (
 )
 
 
+def cell_text(value: object) -> str:
+    """Returns a text, a finite number or a boolean as text, and an empty text for a missing value.
+
+    Whole numbers have no fraction, so that 1, 1.0, Decimal("1.0") and "1" are the same id or label. Booleans are the
+    texts "True" and "False", which pandas writes to a CSV. Scalars of NumPy, Arrow and torch are numbers or texts, as
+    their values are. Missing values are None, NaN, NA, NaT and blank texts. Other types, such as bytes and dates, and
+    infinite numbers raise TypeError.
+    """
+    if isinstance(value, str):
+        return str.__str__(value) if value.strip() else ""
+    is_number = isinstance(value, float | Decimal)
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or (is_number and math.isnan(value)):
+        return ""
+    plain = _python_value(value)
+    if plain is not value:
+        return cell_text(plain)
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int):
+        return str(int(value))  # an enumeration of numbers has a name
+    if is_number and math.isfinite(value):
+        if value == int(value):
+            return str(int(value))
+        return str(value) if isinstance(value, float) else format(value.normalize(), "f")
+    raise TypeError(f"expected a text, a finite number or a boolean, got {clipped(repr(value))}")
+
+
+def _python_value(value: object) -> object:
+    """Returns the Python value of a scalar of Arrow, NumPy or torch; other objects are returned unchanged."""
+    if hasattr(value, "as_py"):
+        return value.as_py()
+    if getattr(value, "shape", None) != () or not hasattr(value, "item"):
+        return value
+    found = value.item()
+    # NumPy returns dates in nanoseconds as int, and a long double as itself.
+    is_date = getattr(value.dtype, "kind", "") in ("M", "m")  # type: ignore[attr-defined]
+    return value if type(found) is type(value) or (is_date and found is not None) else found
+
+
+def is_frame(value: object) -> bool:
+    """Whether a value is a DataFrame of pandas, or a mapping of column names to sequences."""
+    import pandas as pd
+
+    return isinstance(value, pd.DataFrame | Mapping)
+
+
+def _shown_type(value: object) -> str:
+    """Returns the name of a value's type, with its package if that is not Python's own, such as `polars.DataFrame`."""
+    kind = type(value)
+    package = kind.__module__.split(".")[0]
+    return kind.__name__ if package == "builtins" else f"{package}.{kind.__name__}"
+
+
+def items(argument: str, values: Any, expected: str = "a sequence, a Series or an array") -> list:
+    """Returns the items of a sequence, a Series or another array; raises TypeError for other types and for a text.
+
+    The error names the user's argument and the `expected` types.
+    """
+    is_array = hasattr(values, "__array__") and not hasattr(values, "columns")  # a column, not a table
+    if not (is_array or isinstance(values, Sequence)) or isinstance(values, str | bytes):
+        raise TypeError(f"{argument}: expected {expected}, got {_shown_type(values)}. {TO_PANDAS}")
+    return list(values)
+
+
+def texts_of(argument: str, cells: Iterable, index: Sequence | None = None) -> list[str]:
+    """Returns cells as texts (`cell_text`); a TypeError names the argument and the cell's label in the index."""
+    texts = []
+    for row, cell in enumerate(cells):
+        try:
+            texts.append(cell_text(cell))
+        except TypeError as error:
+            label = row if index is None else index[row]
+            raise TypeError(f"{argument}, index {label!r}: {error}. Convert such cells to texts.") from None
+    return texts
+
+
+def column(frame: Any, name: object, argument: str) -> list[str]:
+    """Returns the cells of a column of a DataFrame or mapping as texts.
+
+    TypeError for another type; InputError, which names the argument in which the user passed the name, unless there is
+    one column of that name.
+    """
+    if not is_frame(frame):
+        raise TypeError(
+            "frame: expected a pandas DataFrame or a mapping of column names to sequences, got"
+            f" {_shown_type(frame)}. {TO_PANDAS}"
+        )
+    names = list(frame)
+    if names.count(name) != 1:
+        found = f"{names.count(name)} of that name" if name in names else ", ".join(map(repr, names)) or "no columns"
+        raise InputError(f"{argument}: expected one column {name!r} in the frame, got {found}. Pass {argument}=NAME.")
+    place = f"frame: column {name!r}"
+    cells = items(place, frame[name])
+    return texts_of(place, cells, index_of(frame, len(cells)))
+
+
+def index_of(values: Any, count: int) -> list:
+    """Returns the index of a DataFrame or Series as a list; for other values the numbers 0 to `count` - 1."""
+    import pandas as pd
+
+    return values.index.tolist() if isinstance(values, pd.DataFrame | pd.Series) else list(range(count))
+
+
+def check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
+    """Raises InputError if the columns of a frame have different lengths."""
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
+        raise InputError(f"frame: expected columns of equal length, got {shown}.")
+
+
+def check_empty(columns: Mapping[str, Sequence[str]], index: Sequence, advice: str) -> None:
+    """Raises InputError, which lists the rows and ends with `advice`, if a cell is empty, or if the lengths differ."""
+    check_lengths(columns)
+    empty = {row: name for name, values in columns.items() for row, cell in enumerate(values) if not cell}
+    if empty:
+        shown = ", ".join(f"{index[row]!r} ({empty[row]!r})" for row in sorted(empty)[:LISTED])
+        more = f" and {len(empty) - LISTED:,} more" if len(empty) > LISTED else ""
+        raise InputError(
+            "frame: expected no empty cells (NaN, None or blank text), got"
+            f" {counted(len(empty), 'row')} with an empty cell: {shown}{more}. {advice}"
+        )
+
+
+def text_table(columns: Mapping[str, Sequence[str]], lines: Sequence[int]) -> pd.DataFrame:
+    """Returns a table of texts, with empty texts instead of blank ones, and line numbers as the index `line`."""
+    import pandas as pd
+
+    table = pd.DataFrame(dict(columns), pd.Index(lines, dtype="int64", name="line"))
+    if table.empty:
+        return table.astype(object)
+    for name in table:
+        blank = (table[name].str.strip() == "") & (table[name] != "")
+        if blank.any():
+            table[name] = table[name].mask(blank, "")
+    return table
+
+
+def checked_encoding(name: str) -> str:
+    """Returns the name of a text encoding: "utf-8" for all spellings of UTF-8, other names unchanged."""
+    try:
+        found = codecs.lookup(name)
+        "".encode(name)  # fails for codecs such as base64 and rot13
+    except (LookupError, ValueError, TypeError):
+        raise InputError(
+            f"encoding: expected the name of an encoding such as utf-8, cp1252, latin-1 or utf-16, got {name!r}"
+        ) from None
+    return UTF_8 if found.name in ("utf-8", "utf-8-sig") else name
+
+
 @dataclass(frozen=True)
 class Columns:
-    """Column names (or JSON keys) of a table, and how its text is stored.
+    """Column names (or JSON keys) of a table, and how its text is stored; raises InputError for invalid values.
 
     Attributes:
         text: name of the text column.
@@ -246,14 +210,9 @@ class Columns:
         delimiter: delimiter of CSV and TSV files; a backslash followed by t is a tab; "auto" detects the delimiter
             from the header.
         encoding: encoding of text files (CSV, TSV, JSON, JSONL and TXT).
-        quoting: one of QUOTING: what quotation marks mean in CSV and TSV files.
-        wide: whether the table has a column of labels for each aspect. `aspect` and `label` then
-            name keys of the records, not columns of the table.
+        wide: whether the table has a column of labels for each aspect; `aspect` and `label` are then not read.
         aspect_columns: the aspect columns of a wide table; None: all named columns except text, id, target and `split`.
-
-    Raises:
-        InputError: two columns have the same name, the delimiter or `quoting` is invalid, or the encoding is not one of
-            Python's text encodings for files (`text_files.checked_encoding`).
+        quoting: one of QUOTING: what quotation marks mean in CSV and TSV files.
     """
 
     text: str = "text"
@@ -270,7 +229,7 @@ class Columns:
     def __post_init__(self):
         if self.delimiter == "\\t":  # two characters, as typed in a shell
             object.__setattr__(self, "delimiter", "\t")
-        for names in (self.names(), self.required()):
+        for names in ([*self.fields().values()], self.required()):
             if len(set(names)) < len(names):
                 raise InputError(
                     f"columns: expected distinct names, got {', '.join(names)}; pass other names with --text-column,"
@@ -283,32 +242,23 @@ class Columns:
             raise InputError(f"quoting: expected one of {', '.join(QUOTING)}, got {self.quoting!r}")
         object.__setattr__(self, "encoding", checked_encoding(self.encoding))
 
-    def names(self) -> list[str]:
-        """Returns the keys that every record has."""
-        optional = (self.aspect, self.label, self.id, self.target)
-        return [self.text, *(name for name in optional if name is not None)]
+    def fields(self) -> dict[str, str]:
+        """Returns the column of each field of a row; the text is the field `sentence`."""
+        named = {field: getattr(self, field) for field in ("aspect", "label", "id", "target")}
+        return {"sentence": self.text} | {field: name for field, name in named.items() if name is not None}
 
     def required(self) -> list[str]:
         """Returns the columns that a file must have."""
         if not self.wide:
-            return self.names()
+            return [*self.fields().values()]
         optional = (self.id, self.target, *(self.aspect_columns or ()))
         return [self.text, *(name for name in optional if name is not None)]
 
     @property
     def split(self) -> str | None:
         """The name of the split column, SPLIT_COLUMN; None if `label` is None or another field has this name."""
-        others = [*self.names(), *(self.aspect_columns or ())]
+        others = [*self.fields().values(), *(self.aspect_columns or ())]
         return None if self.label is None or SPLIT_COLUMN in others else SPLIT_COLUMN
-
-    def of_texts(self, **names: str | None) -> Columns:
-        """Returns a copy for a file of texts without labels, which is not wide.
-
-        Args:
-            **names: names of columns by field; aspect, label, id and target are None unless they are given.
-        """
-        without = {"aspect": None, "label": None, "id": None, "target": None}
-        return replace(self, **without | names, wide=False, aspect_columns=None)
 
 
 def shown_delimiter(delimiter: str) -> str:
@@ -339,24 +289,19 @@ def distinct_names(names: list[str]) -> list[str]:
 
 def check_names(path: Path, line: int, names: list[str], columns: Columns) -> None:
     """Raises DataError unless a header, or the keys of a JSON object, has each required column once."""
-    missing = [name for name in columns.required() if name not in names]
+    required = columns.required()
+    missing = [name for name in required if name not in names]
+    twice = ", ".join(repr(name) for name in required if names.count(name) > 1)
+    has = ", ".join(map(repr, names)) or "nothing"
     if missing:
-        has = ", ".join(map(repr, names)) or "nothing"
-        expected = ", ".join(map(repr, missing))
-        raise DataError(path, line, f"columns: expected {expected}, got {has}; {_advice(path, names, columns)}")
-    twice = [name for name in columns.required() if names.count(name) > 1]
-    if twice:
-        shown = ", ".join(map(repr, twice))
-        raise DataError(
-            path, line, f"columns: expected each name once, got {shown} more than once; rename or delete a column"
-        )
-    if columns.wide and not wide_aspects(names, columns):
-        shown = ", ".join(map(repr, names))
-        raise DataError(
-            path,
-            line,
-            f"columns: expected a column for each aspect, got only {shown}; add aspect columns, or omit --wide",
-        )
+        reason = f"{', '.join(map(repr, missing))}, got {has}; {_advice(path, names, columns)}"
+    elif twice:
+        reason = f"each name once, got {twice} more than once; rename or delete a column"
+    elif columns.wide and not wide_aspects(names, columns):
+        reason = f"a column for each aspect, got only {has}; add aspect columns, or omit --wide"
+    else:
+        return
+    raise DataError(path, line, f"columns: expected {reason}")
 
 
 def _advice(path: Path, names: list[str], columns: Columns) -> str:
@@ -379,11 +324,12 @@ def _advice(path: Path, names: list[str], columns: Columns) -> str:
         advice = f"for a table with a column for each aspect, pass {wide}; otherwise {advice}"
     if "--aspect-columns" in missing:
         advice += "; or, for a table with a row for each aspect, omit --aspect-columns and set wide=false (--set)"
-    if path.suffix.lower() not in (".json", ".jsonl", ".parquet") and not set(columns.required()) & set(names):
+    suffix = path.suffix.lower()
+    if suffix not in (".json", ".jsonl", ".parquet") and not set(columns.required()) & set(names):
         advice = f"the first row must be the header, with the names of the columns; {advice}"
-    if path.suffix.lower() == ".xlsx":
+    if suffix == ".xlsx":
         advice += "; only the first sheet of a workbook is read"
-    if path.suffix.lower() == ".tsv":
+    if suffix == ".tsv":
         published = ", ".join(SENTIHOOD_COLUMNS)
         advice += f"; a .tsv file is in SentiHood's format only if its header is {published}"
     return advice
@@ -393,30 +339,44 @@ def _listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
-def without_empty_cells(
-    table: pd.DataFrame, source: Source, columns: Columns, skipped: RowProblems | None = None
-) -> pd.DataFrame:
-    """Returns the rows of a table without an empty cell in the columns that are read.
+def rows_of_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """Returns the fields of a row for each text and aspect: `columns.fields()`, and `split` if the table has it.
 
-    Args:
-        table: a table from `tables.read_table`, or rows from `rows_of_table`.
-        source: where the table is from, for errors.
-        columns: names of the columns to read.
-        skipped: counter of rows with an empty cell, which are left out; None: such rows raise an error that lists them.
-
-    Raises:
-        InputError: every row has an empty cell, or a row has one and `skipped` is None.
+    Each row of a wide table becomes a row for each aspect; a row without a text becomes only one, so that it is
+    reported once.
     """
     import numpy as np
 
-    problems, names = skipped or RowProblems(source), columns.names()
-    empty = np.column_stack([(table[name] == "").to_numpy(bool) for name in names])
+    fields = columns.fields() | ({"split": SPLIT_COLUMN} if columns.split in table else {})
+    if columns.wide:
+        aspects = wide_aspects(table.columns, columns)
+        fields = {field: name for field, name in fields.items() if field not in ("aspect", "label")}
+    rows = table[[*fields.values()]].set_axis([*fields], axis=1)
+    if columns.wide:
+        rows = rows.iloc[np.repeat(np.arange(len(table)), len(aspects))]
+        rows = rows.assign(aspect=aspects * len(table), label=table[aspects].to_numpy().ravel())
+        rows = rows[(rows["sentence"] != "") | (np.arange(len(rows)) % max(1, len(aspects)) == 0)]
+    return rows.assign(split=rows["split"].str.strip().str.lower()) if "split" in rows else rows
+
+
+def without_empty_cells(
+    rows: pd.DataFrame, source: Source, columns: Columns, skipped: RowProblems | None = None
+) -> pd.DataFrame:
+    """Returns the rows without an empty cell in a field.
+
+    `rows` have the columns `columns.fields()`, and line numbers as index. `skipped` counts rows with an empty cell; if
+    it is None, they raise an error that lists them. Rows with an empty cell only are an error too.
+    """
+    import numpy as np
+
+    problems, fields = skipped or RowProblems(source), columns.fields()
+    empty = np.column_stack([(rows[field] == "").to_numpy(bool) for field in fields])
     bad = empty.any(axis=1)
     for place in np.flatnonzero(bad):
-        name = names[int(empty[place].argmax())]
+        field = [*fields][int(empty[place].argmax())]
         # In a wide table, the column of a label has the name of the aspect.
-        shown = table[columns.aspect].iloc[place] if columns.wide and name == columns.label else name
-        problems.add(int(table.index[place]), f"has an empty {shown!r}")
+        shown = rows["aspect"].iloc[place] if columns.wide and field == "label" else fields[field]
+        problems.add(int(rows.index[place]), f"has an empty {shown!r}")
     if skipped is None and problems.total:
         advice = "fill in empty cells" + (" (the label 'none' means no opinion)" if columns.label is not None else "")
         way_out = "--skip-empty" if source.index is None else "on_empty='skip'"
@@ -424,62 +384,16 @@ def without_empty_cells(
     if problems.total and bad.all():
         reason = f"expected at least one row without an empty cell, got none ({problems.summary()})"
         raise source.error(None, reason)
-    return table[~bad] if problems.total else table
+    return rows[~bad] if problems.total else rows
 
 
-def rows_of_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """Returns a row for each text and aspect of a table, with the columns `columns.names()` and `columns.split`.
-
-    Each row of a wide table becomes a row for each aspect; a row without a text becomes only one, so that it is
-    reported once.
-    """
-    import numpy as np
-    import pandas as pd
-
-    split = [columns.split] if columns.split in table else []
-    if not columns.wide:
-        rows = table[columns.names() + split]
-    else:
-        aspects = wide_aspects(table.columns, columns)
-        same = [name for name in (columns.text, columns.id, columns.target) if name is not None] + split
-        rows = table[same].iloc[np.repeat(np.arange(len(table)), len(aspects))]
-        cells = {columns.aspect: aspects * len(table), columns.label: table[aspects].to_numpy().ravel().tolist()}
-        rows = pd.concat([rows, pd.DataFrame(cells, rows.index)], axis=1)
-        rows = rows[(rows[columns.text] != "") | (np.arange(len(rows)) % max(1, len(aspects)) == 0)]
-    return rows.assign(**{name: rows[name].str.strip().str.lower() for name in split})
-
-
-def training_rows(rows: pd.DataFrame, source: Source, columns: Columns) -> pd.DataFrame:
-    """Returns the rows that the column `split` does not mark as dev or test; raises InputError if it marks all."""
-    if columns.split not in rows or rows.empty:
-        return rows
-    kept = rows[~rows[columns.split].isin(["dev", "test"])]
-    if kept.empty:
-        raise no_training_rows(source)
-    return kept
-
-
-def no_training_rows(source: Source) -> InputError:
-    """Returns the error for data in which the column `split` leaves no training row."""
-    reason = "split: expected training rows with texts that are not in dev or test, got none"
-    return source.error(None, f"{reason}; mark rows with other texts as train")
-
-
-def named_rows(rows: pd.DataFrame, columns: Columns, prefix: str = "") -> pd.DataFrame:
-    """Returns rows with the columns that `example.labelled_examples` reads.
-
-    Args:
-        rows: rows from `rows_of_table` without empty cells.
-        columns: names of their columns.
-        prefix: beginning of each id.
-    """
-    import pandas as pd
-
-    found = {"sentence": rows[columns.text], "aspect": rows[columns.aspect], "label": rows[columns.label]}
-    found["target"] = "" if columns.target is None else rows[columns.target]
-    found["split"] = rows.get(columns.split, "")
-    frame = pd.DataFrame(found, rows.index).reset_index(names="line")
-    frame["id"] = _ids(frame) if columns.id is None else rows[columns.id].array
+def with_ids(rows: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
+    """Returns rows without empty cells with the columns that `labelled_examples` reads; `prefix` begins each id."""
+    frame = rows.reset_index(names="line")
+    if "target" not in frame:
+        frame["target"] = ""
+    if "id" not in frame:
+        frame["id"] = _ids(frame)
     if prefix:
         frame["id"] = prefix + frame["id"]
     return frame
@@ -509,8 +423,24 @@ def _ids(frame: pd.DataFrame) -> np.ndarray:
     return names.loc[owners].array
 
 
+def training_rows(rows: pd.DataFrame, source: Source) -> pd.DataFrame:
+    """Returns the rows that the column `split` does not mark as dev or test; raises InputError if it marks all."""
+    if "split" not in rows or rows.empty:
+        return rows
+    kept = rows[~rows["split"].isin(["dev", "test"])]
+    if kept.empty:
+        raise no_training_rows(source)
+    return kept
+
+
+def no_training_rows(source: Source) -> InputError:
+    """Returns the error for data in which the column `split` leaves no training row."""
+    reason = "split: expected training rows with texts that are not in dev or test, got none"
+    return source.error(None, f"{reason}; mark rows with other texts as train")
+
+
 def discover(
-    rows: pd.DataFrame | None,
+    rows: pd.DataFrame,
     source: Source,
     columns: Columns,
     *,
@@ -521,51 +451,42 @@ def discover(
     """Returns the task of training rows.
 
     Args:
-        rows: rows from `rows_of_table`; not read if both `aspects` and `labels` are given.
+        rows: rows with the columns aspect and label; not read if both `aspects` and `labels` are given.
         source: where the rows are from, for errors.
-        columns: names of the columns of the rows.
+        columns: the columns of the rows, which may be from a wide table, or have targets.
         aspects, labels: names in the order of their indices; None: the names in the rows, in natural order (2 before
             10).
         absent_label: the label that means "no opinion", which gets index 0; None: the label "none" if there is one,
             else the first label that differs from it only in case or surrounding spaces.
-
-    Raises:
-        InputError: there are no rows or fewer than two labels; a detected column of a wide table is probably no aspect
-            (`_check_aspects`); `absent_label` is not a label; or a name in `aspects` or `labels` is empty or repeated.
     """
-    found_aspects, found_labels = set(aspects or ()), set(labels or ())
+    names = [*(labels or ())]
     if aspects is None or labels is None:
-        if rows is None or rows.empty:
+        if rows.empty:
             raise source.error(None, "has no rows")
-        pairs = rows[[columns.aspect, columns.label]].drop_duplicates()
+        pairs = rows[["aspect", "label"]].drop_duplicates()
         if columns.wide and columns.aspect_columns is None:
-            _check_aspects(pairs, source, columns)
-        found_aspects |= set(pairs[columns.aspect])
-        found_labels |= set(pairs[columns.label])
-    names = list(labels or sorted(found_labels, key=natural_key))
-    if len(names) < 2 and labels is None:
-        reason = f"labels: expected at least 2, got {len(names)} ({', '.join(names)})"
-        raise source.error(None, f"{reason}; add training rows with another label")
-    candidates = [name for name in names if name.strip().casefold() == "none"]
+            _check_aspects(pairs, source)
+        if aspects is None:
+            aspects = tuple(sorted(set(pairs["aspect"]), key=natural_key))
+        if labels is None:
+            names = sorted(set(pairs["label"]), key=natural_key)
+            if len(names) < 2:
+                reason = f"labels: expected at least 2, got {len(names)} ({', '.join(names)})"
+                raise source.error(None, f"{reason}; add training rows with another label")
     absent = absent_label
     if absent is None:
+        candidates = [name for name in names if name.strip().casefold() == "none"]
         absent = min(candidates, key=lambda name: name != "none", default=None)
-    if absent is not None and absent not in names:
+    elif absent not in names:
         raise InputError(f"absent_label: expected one of {', '.join(names)}, got {absent!r}")
     if absent is not None:
         names = [absent, *(name for name in names if name != absent)]
-    return Task(
-        name="own",
-        labels=tuple(names),
-        aspects=tuple(aspects or sorted(found_aspects if aspects is None else aspects, key=natural_key)),
-        has_absent=absent is not None,
-        has_targets=columns.target is not None,
-    )
+    return Task("own", tuple(names), aspects, has_absent=absent is not None, has_targets=columns.target is not None)
 
 
-def _check_aspects(pairs: pd.DataFrame, source: Source, columns: Columns) -> None:
-    """Raises InputError for a column of a wide table that is probably no aspect (`discover`)."""
-    by_aspect = {aspect: set(found) for aspect, found in pairs.groupby(columns.aspect, sort=False)[columns.label]}
+def _check_aspects(pairs: pd.DataFrame, source: Source) -> None:
+    """Raises InputError for a column of a wide table with many labels, or with none of the other columns' labels."""
+    by_aspect = {aspect: set(found) for aspect, found in pairs.groupby("aspect", sort=False)["label"]}
     for aspect, values in by_aspect.items():
         if len(values) > MOST_LABELS:
             reason = f"column {aspect!r} has more than {MOST_LABELS} different values"

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from qacg_models.errors import InputError
 from qacg_models.sentiment.columns import (
     ON_EMPTY,
-    Columns,
+    check_lengths,
     column,
-    column_names,
     discover,
     index_of,
     natural_key,
@@ -38,12 +37,7 @@ from qacg_models.sentiment.example import (
     distinct,
     frame_of,
 )
-from qacg_models.sentiment.formats import (
-    OWN_TABLES,
-    SPLITS,
-    Format,
-    find_format,
-)
+from qacg_models.sentiment.formats import OWN_TABLES, SPLITS, Format, find_format
 from qacg_models.sentiment.options import DataOptions
 from qacg_models.utils.text import counted, lone_surrogate, normalized
 
@@ -51,6 +45,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Sources = Path | str | Sequence[Path | str]
+Content = tuple[Source, Any]  # a file or DataFrame, and rows of a table or what `Format.read` returned
 
 # Descriptions of where the dev rows come from, and of what the dev metric estimates.
 RESERVED = (
@@ -71,16 +66,14 @@ class Dataset:
         task: labels and aspects.
         splits: rows by split name, in the order of SPLITS; the rows of a split are in file order.
         files: the files of each split; empty for DataFrames.
-        targets: the targets of the training files or, if no training file was read, of all files, in natural order (2
-            before 10); ("",) for a task without targets.
+        targets: the targets of the training files or, without these, of all files, in natural order (2 before 10);
+            ("",) for a task without targets.
         sources: the folder or files passed to `load_data`.
         options: the options with which the files were read.
         notes: log lines about how the files were read.
         skipped: the lines of `notes` about skipped rows, one for each file with such rows.
-        dev_origin: where the dev rows come from, and in which case the dev metric estimates the metric on new texts;
-            empty if the training file was not divided.
-        indices: for DataFrames, the frame's index by split name; entry N - 1 of the index belongs to the row whose
-            `line` is N. Empty for files.
+        dev_origin: RESERVED or CUT, if the training file was divided.
+        indices: for DataFrames, the index by split; its entry N - 1 belongs to the row whose `line` is N.
     """
 
     task: Task
@@ -116,14 +109,7 @@ def sample_directory() -> Path:
 
 
 def sample_reviews() -> Path:
-    """Returns the file of sample reviews of this package, a table with a column for each aspect.
-
-    Example:
-        >>> from qacg_models.sentiment.dataset import load_data, sample_reviews
-        >>> from qacg_models.sentiment.options import DataOptions
-        >>> load_data(sample_reviews(), options=DataOptions(wide=True)).task.labels
-        ('none', 'negative', 'positive')
-    """
+    """Returns the file of sample reviews of this package, a table with a column for each aspect."""
     return sample_directory() / "reviews.csv"
 
 
@@ -137,8 +123,8 @@ def load_data(
 ) -> Dataset:
     """Reads the splits of a folder, or one or several files as the training split.
 
-    Without a dev file, the training file is divided by the column `split` (`split_by_column`). If this column does not
-    exist or marks no dev rows, dev is a share of the training sentences (`split_dev`).
+    Without a dev file, the training file is divided by the column `split`. If this column does not exist or marks no
+    dev rows, dev is a share of the training sentences (`split_dev`).
 
     Args:
         path: a folder, a file, or several files in one format. Ids are local to a file: the same id in two files
@@ -150,18 +136,21 @@ def load_data(
             and aspects in `options`. Those that `options` does not name are read from the training rows (from the
             first split, if train is not read).
 
-    Returns:
-        The data set.
-
     Raises:
-        DataError: a file is missing or unusable; its rows have a label, an aspect or a context that the task or the
-            training split lacks; or two files, or a file and its column `split`, contradict each other. The message
-            names the file and, if known, the line.
-        InputError: `path` is empty, `options` do not fit the data, or openpyxl is not installed.
+        InputError: `path` or `options` cannot be used. DataError: a file is missing or unusable, its rows do not fit
+            the task or the training split, or two files, or a file and its column `split`, contradict each other. The
+            message names the file and, if known, the line.
+
+    Example:
+        >>> load_data(sample_reviews(), ("train", "dev"), DataOptions(wide=True)).task.labels
+        ('none', 'negative', 'positive')
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
-    found = _files(sources, data_format)
+    if sources[0].is_file():
+        found = {"train": sources}
+    else:
+        found = {split: (file,) for split in SPLITS if (file := data_format.file(sources[0], split)) is not None}
     divided = "dev" not in found and "train" in found and any(one == "train" or one not in found for one in splits)
     missing = [split for split in splits if split not in found and split not in optional]
     # Division always creates dev. For your own tables, the column `split` can create the other splits too.
@@ -170,16 +159,14 @@ def load_data(
     files = {split: parts for split, parts in found.items() if split in splits or (divided and split == "train")}
     if not files:
         raise DataError(sources[0], None, f"expected at least one of the splits {', '.join(splits)}, got none")
-    contents, left_out = {}, []
-    for split, parts in files.items():
-        contents[split], skipped = _contents(data_format, parts, options)
-        left_out += skipped
+    skipped: list[str] = []
+    contents = {split: _contents(data_format, parts, options, skipped) for split, parts in files.items()}
     dataset = _dataset(data_format, contents, options, task, divided, test_file=found.get("test"))
     _refuse_missing([split for split in missing if split not in dataset.splits], sources[0], data_format)
     kept = [split for split in SPLITS if split in splits and split in dataset.splits]
-    texts = {source.path: content for parts in contents.values() for source, content in parts}
     names = ", ".join(file.name for parts in files.values() for file in parts)
-    notes = [f"read as {data_format.name}: {names}", *_task_notes(dataset.task), *data_format.notes(texts)]
+    by_path = {source.path: content for parts in contents.values() for source, content in parts}
+    notes = [f"read as {data_format.name}: {names}", *_task_notes(dataset.task), *data_format.notes(by_path)]
     if dataset.task.metrics == "semeval":
         notes.append("'conflict' is a separate label, which 3- and 2-class accuracy leave out")
     return replace(
@@ -187,8 +174,8 @@ def load_data(
         splits={split: dataset.splits[split] for split in kept},
         files={split: files.get(split, files.get("train")) for split in kept},
         sources=sources,
-        notes=(*notes, *left_out, *dataset.notes),
-        skipped=tuple(left_out),
+        notes=(*notes, *skipped, *dataset.notes),
+        skipped=tuple(skipped),
     )
 
 
@@ -202,31 +189,19 @@ def load_file(
 ) -> ExampleTable:
     """Reads all rows of one or several files for a known task.
 
-    Args:
-        path: the file or files.
-        task: labels and aspects of the rows.
-        options: how to read the files; None: the defaults.
-        contexts: the contexts that rows may have; None: any.
-        notes: list to which a line for each file with skipped rows is appended; None: skipped rows are not
-            reported.
-
-    Returns:
-        The rows.
-
-    Raises:
-        DataError: a file is missing or unusable, or its rows do not fit `task` or `contexts`; the message names the
-            file and, if known, the line.
-        InputError: `path` is empty, the format does not support an option, or openpyxl is not installed.
+    `contexts` are those that rows may have; None: any. Lines about rows and texts that are left out are appended to
+    `notes`. Errors are those of `load_data`.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
     if data_format.task not in (None, task):
         got = f"the format {data_format.name!r}, which is for the task {data_format.task.name!r}"
         raise DataError(sources[0], None, f"expected data of the task {task.name!r}, got {got}")
-    contents, left_out = _contents(data_format, sources, options)
+    left_out: list[str] = []
+    contents = _contents(data_format, sources, options, left_out)
     if notes is not None:
         notes += [*data_format.notes({source.path: content for source, content in contents}), *left_out]
-    return _examples(data_format, contents, task, options.columns(), contexts)
+    return _examples(data_format, contents, task, options, contexts)
 
 
 def load_frames(frames: Mapping[str, Any], options: DataOptions, on_empty: str, say: Callable[[str], None]) -> Dataset:
@@ -238,11 +213,6 @@ def load_frames(frames: Mapping[str, Any], options: DataOptions, on_empty: str, 
         on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows. In a wide frame, an empty label
             skips only its aspect, not the row.
         say: called with a line for each split of which rows are skipped.
-
-    Raises:
-        TypeError: a frame is neither a DataFrame nor a mapping, or a cell is no text, number or boolean.
-        InputError: a column is missing, `on_empty` has another value, a cell is empty and `on_empty` is "raise", no row
-            is left, or the data cannot be used.
     """
     contents = {split: [_frame_rows(frame, options, on_empty, split, say)] for split, frame in frames.items()}
     dataset = _dataset(OWN_TABLES, contents, options, None, "dev" not in frames)
@@ -254,19 +224,9 @@ def load_frames(frames: Mapping[str, Any], options: DataOptions, on_empty: str, 
 def load_frame(
     frame: Any, task: Task, options: DataOptions, on_empty: str, *, contexts: Sequence[str] | None = None
 ) -> ExampleTable:
-    """Returns the rows of a DataFrame, or a mapping of columns, for a known task.
-
-    Args:
-        frame: the DataFrame, or a mapping of column names to sequences.
-        task: labels and aspects of the rows.
-        options, on_empty: as for `load_frames`.
-        contexts: the contexts that rows may have; None: any.
-
-    Raises:
-        TypeError, InputError: as for `load_frames`; or the rows do not fit `task` or `contexts`.
-    """
+    """Returns the rows of a DataFrame or mapping for a known task; arguments and errors as for `load_frames`."""
     content = _frame_rows(frame, options, on_empty, "frame", lambda line: None)
-    return _examples(OWN_TABLES, [content], task, options.columns(), contexts)
+    return _examples(OWN_TABLES, [content], task, options, contexts)
 
 
 def _frame_rows(
@@ -278,29 +238,34 @@ def _frame_rows(
     if not columns.wide:
         arguments |= {"aspect": columns.aspect, "label": columns.label}
     cells = {name: column(frame, name, argument) for argument, name in arguments.items() if name is not None}
-    names = {str(name): name for name in column_names(frame)} if columns.wide else {}
+    names = {str(name): name for name in frame} if columns.wide else {}
     cells |= {name: column(frame, names.get(name, name), "aspect_columns") for name in wide_aspects(names, columns)}
-    if columns.split in column_names(frame):
+    if columns.split in list(frame):
         cells[columns.split] = column(frame, columns.split, "frame")
-    lengths = {name: len(values) for name, values in cells.items()}
-    if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
-        raise InputError(f"frame: expected columns of equal length, got {shown}.")
+    check_lengths(cells)
     if on_empty not in ON_EMPTY:
         raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {on_empty!r}.")
-    count = lengths[columns.text]
+    count = len(cells[columns.text])
     source = Source("frame", index_of(frame, count))
     for name, values in cells.items():
         for line, half in enumerate(map(lone_surrogate, values), 1):
             if half is not None:
                 reason = f"expected text that UTF-8 can encode, got {half}, half of a character; remove it"
                 raise source.error(line, f"{name!r}: {reason}")
-    rows = rows_of_table(text_table(cells, range(1, count + 1)), columns)
-    skipped = RowProblems(source) if on_empty == "skip" else None
-    rows = without_empty_cells(rows, source, columns, skipped)
+    table = text_table(cells, range(1, count + 1))
+    return source, _whole_rows(source, table, options, on_empty == "skip", split, say)
+
+
+def _whole_rows(
+    source: Source, table: DataFrame, options: DataOptions, skip: bool, name: str, say: Callable[[str], object]
+) -> DataFrame:
+    """Returns the rows of a table without empty cells; `say` gets a line about those skipped of a file or split."""
+    columns = options.columns()
+    skipped = RowProblems(source) if skip else None
+    rows = without_empty_cells(rows_of_table(table, columns), source, columns, skipped)
     if skipped is not None and skipped.total:
-        say(f"left out of {split}: {counted(skipped.total, 'row')} ({skipped.summary()})")
-    return source, rows
+        say(f"left out of {name}: {counted(skipped.total, 'row')} ({skipped.summary()})")
+    return rows
 
 
 def target_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
@@ -393,39 +358,20 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
     return sources, formats[0]
 
 
-def _files(sources: tuple[Path, ...], data_format: Format) -> dict[str, tuple[Path, ...]]:
-    """Returns the files of each existing split, in the order of SPLITS."""
-    if sources[0].is_file():
-        return {"train": sources}
-    return {split: (file,) for split in SPLITS if (file := data_format.file(sources[0], split)) is not None}
-
-
-def _contents(
-    data_format: Format, files: Sequence[Path], options: DataOptions
-) -> tuple[list[tuple[Source, Any]], list[str]]:
-    """Reads files once.
-
-    Returns:
-        The source and the content of each file: rows without empty cells for a table of your own, else what
-        `Format.read` returns. And a line for each file with skipped rows.
-    """
-    columns = options.columns()
-    contents = [(Source(file), data_format.read(file, columns)) for file in files]
-    if data_format.table is None:
-        return contents, []
-    rows, left_out = [], []
-    for source, table in contents:
-        skipped = RowProblems(source) if options.skip_empty else None
-        rows.append((source, without_empty_cells(rows_of_table(table, columns), source, columns, skipped)))
-        if skipped is not None and skipped.total:
-            counts_by_reason = f"{counted(skipped.total, 'row')} ({skipped.summary()})"
-            left_out.append(f"left out of {source.path.name}: {counts_by_reason}")
-    return rows, left_out
+def _contents(data_format: Format, files: Sequence[Path], options: DataOptions, notes: list[str]) -> list[Content]:
+    """Reads files once, and returns their contents; appends a line for each file with skipped rows to `notes`."""
+    contents: list[Content] = []
+    for file in files:
+        source, content = Source(file), data_format.read(file, options.columns())
+        if data_format.table is not None:
+            content = _whole_rows(source, content, options, options.skip_empty, file.name, notes.append)
+        contents.append((source, content))
+    return contents
 
 
 def _dataset(
     data_format: Format,
-    contents: Mapping[str, Sequence[tuple[Source, Any]]],
+    contents: Mapping[str, Sequence[Content]],
     options: DataOptions,
     task: Task | None,
     divided: bool,
@@ -439,59 +385,55 @@ def _dataset(
     if task is None and data_format.table is None:
         task = data_format.published_task({source.path: content for source, content in first}, given)
     elif task is None:
-        source, rows = first[0][0], pd.concat([content for _, content in first])
-        task = discover(training_rows(rows, source, columns) if divided else rows, source, columns, **given)
-    tables = {split: _examples(data_format, parts, task, columns) for split, parts in contents.items()}
+        source, rows = first[0][0], pd.concat([content.drop(columns="sentence") for _, content in first])
+        task = discover(training_rows(rows, source) if divided else rows, source, columns, **given)
+    tables = {split: _examples(data_format, parts, task, options) for split, parts in contents.items()}
+    joined = {  # the source of the rows of several files, for errors
+        split: Source(", ".join(str(source.path) for source, _ in parts)) if parts[1:] else parts[0][0]
+        for split, parts in contents.items()
+    }
     train = tables.get("train")
     if train is not None and divided:
         marked = train.where(~train.frame["split"].isin(["dev", "test"]))
-        train = marked if marked else train  # without training rows, `split_by_column` raises an error
+        train = marked if marked else train  # without training rows, `_divide` raises an error
     targets = target_names(tables.values() if train is None else [train], task)
     for split, parts in contents.items():
-        check_contexts(tables[split], task.contexts(targets), _joined(parts))
-        if not (divided and split == "train"):
-            _check_marks(split, tables[split], parts[0][0])
+        check_contexts(tables[split], task.contexts(targets), joined[split])
+        others = sorted(counts(tables[split], "split").keys() & set(SPLITS) - {split})
+        if others and not (divided and split == "train"):
+            reason = f"expected rows of the split {split}, got rows marked as {others[0]} in the column 'split'"
+            raise parts[0][0].error(None, f"{reason}; correct the column, or remove it")
     splits: dict[str, Sequence[Example]] = {**tables}
     notes, origin = [], ""
     if divided:
-        divisions, note, origin = _divide(tables["train"], _joined(contents["train"]), test_file, options)
+        divisions, note, origin = _divide(tables["train"], joined["train"], test_file, options)
         splits, notes = splits | divisions, [note]
     splits = {split: splits[split] for split in SPLITS if split in splits}
-    return Dataset(task, splits, {}, targets, (), options, tuple(notes), (), origin)
-
-
-def _joined(parts: Sequence[tuple[Source, Any]]) -> Source:
-    """Returns the source of the rows of several files, for errors."""
-    if len(parts) == 1:
-        return parts[0][0]
-    return Source(", ".join(str(source.path) for source, _ in parts))
+    return Dataset(task, splits, {}, targets, (), options, tuple(notes), dev_origin=origin)
 
 
 def _examples(
     data_format: Format,
-    contents: Sequence[tuple[Source, Any]],
+    contents: Sequence[Content],
     task: Task,
-    columns: Columns,
+    options: DataOptions,
     contexts: Sequence[str] | None = None,
 ) -> ExampleTable:
-    """Returns the examples of files; with several files, each id begins with the number of its file.
-
-    Args:
-        contexts: the contexts that rows may have; None: any.
-    """
+    """Returns the examples of files; with several files, each id begins with the number of its file."""
     import pandas as pd
 
     tables = []
     for number, (source, content) in enumerate(contents, 1):
         prefix = f"{number}/" if len(contents) > 1 else ""
-        tables.append(data_format.examples(content, source, task, columns, prefix))
+        tables.append(data_format.examples(content, source, task, options.columns(), prefix))
         if contexts is not None:
             check_contexts(tables[-1], contexts, source)
     return tables[0] if len(tables) == 1 else ExampleTable(pd.concat([one.frame for one in tables], ignore_index=True))
 
 
 def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> None:
-    for split in splits:
+    """Raises DataError for the first of the missing splits."""
+    for split in splits[:1]:
         if path.is_file():
             reason = f"expected a folder with a file for {split}, got a file, which provides train and dev only"
             advice = f"pass a folder, or mark rows of your own table as {split} in a column 'split'"
@@ -499,43 +441,43 @@ def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> N
         raise DataError(path, None, f"has no {' or '.join(data_format.names(split))}")
 
 
-def _check_marks(split: str, rows: ExampleTable, source: Source) -> None:
-    """Raises InputError if the column `split` contradicts the split of its file."""
-    if others := sorted(counts(rows, "split").keys() & set(SPLITS) - {split}):
-        reason = f"expected rows of the split {split}, got rows marked as {others[0]} in the column 'split'"
-        raise source.error(None, f"{reason}; correct the column, or remove it")
-
-
 def _divide(
     rows: ExampleTable, source: Source, test_file: Sequence[Path] | None, options: DataOptions
 ) -> tuple[dict[str, Sequence[Example]], str, str]:
-    """Divides the rows of the training files into splits.
+    """Returns the splits of the training files, a log line about them, and where dev is from (RESERVED or CUT).
 
-    Returns:
-        The splits by name, a log line about the division, and the origin of the dev rows (RESERVED or CUT).
+    Rows with an empty cell in the column `split` are training rows. Training rows whose text is also in dev or test are
+    left out.
     """
-    parts, left_out = split_by_column(rows, source)
+    marks = rows.frame["split"].replace("", "train")
+    unknown = ~marks.isin(SPLITS)
+    if unknown.any():
+        row = rows.frame.iloc[int(unknown.to_numpy().argmax())]
+        reason = f"split: expected train, dev or test, got {row['split']!r}"
+        raise source.error(int(row["line"]), f"{reason}; rename the column 'split' if it has another meaning")
+    parts = {name: rows.where(marks == name) for name in SPLITS} if marks.ne("train").any() else {"train": rows}
+    held_out = {normalized(text) for name in [*parts][1:] for (text,) in distinct(parts[name], "sentence")}
+    if held_out:
+        parts["train"] = parts["train"].where(~parts["train"].frame["sentence"].map(normalized).isin(held_out))
+    if not parts["train"]:
+        raise no_training_rows(source)
+    parts = {name: part for name, part in parts.items() if part}
     if "test" in parts and test_file is not None:
         reason = f"expected one source of test rows, got the column 'split' and the file {test_file[0].name}"
         raise source.error(None, f"{reason}; keep one of them")
-    if "dev" in parts:
-        if (options.dev_fraction, options.dev_seed) != (DataOptions.dev_fraction, DataOptions.dev_seed):
-            reason = "omit both, because the column 'split' marks the dev rows"
-            raise InputError(
-                f"dev_fraction, dev_seed: expected the defaults, got {options.dev_fraction}, {options.dev_seed};"
-                f" {reason}"
-            )
-        sizes = ", ".join(f"{len(part)} {name}" for name, part in parts.items())
-        note = f"the column 'split' divides the rows: {sizes}"
-        if left_out:
-            note += f"; {left_out} training rows left out, because their text is also in dev or test"
-        return parts, note, RESERVED
-    parts["train"], parts["dev"] = split_dev(parts.get("train", rows), options.dev_fraction, options.dev_seed)
-    note = (
-        f"no dev file: {options.dev_fraction:.0%} of the training sentences are used as dev (split by sentence,"
-        f" seed {options.dev_seed})"
-    )
-    return parts, note, CUT
+    share, seed = options.dev_fraction, options.dev_seed
+    if "dev" not in parts:
+        train, dev = split_dev(parts["train"], share, seed)
+        used = f"{share:.0%} of the training sentences are used as dev (split by sentence, seed {seed})"
+        return parts | {"train": train, "dev": dev}, f"no dev file: {used}", CUT
+    if (share, seed) != (DataOptions.dev_fraction, DataOptions.dev_seed):
+        expected = f"dev_fraction, dev_seed: expected the defaults, got {share}, {seed}"
+        raise InputError(f"{expected}; omit both, because the column 'split' marks the dev rows")
+    note = f"the column 'split' divides the rows: {', '.join(f'{len(part)} {name}' for name, part in parts.items())}"
+    left_out = len(rows) - sum(map(len, parts.values()))
+    if left_out:
+        note += f"; {left_out} training rows left out, because their text is also in dev or test"
+    return parts, note, RESERVED
 
 
 def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[ExampleTable, ExampleTable]:
@@ -543,14 +485,6 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
 
     The distinct sentences are ordered by a hash of seed and text, and the first `fraction` of them become dev. All rows
     of sentences with the same text, ignoring case and repeated spaces, are in the same part.
-
-    Args:
-        rows: the rows to split.
-        fraction: share of the distinct sentences that become dev.
-        seed: seed of the hash.
-
-    Raises:
-        InputError: `fraction` of the distinct sentences, rounded, is none or all of them.
     """
     import numpy as np
 
@@ -566,40 +500,6 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
         )
     is_dev = places.reshape(-1)[codes] < count
     return table.where(~is_dev), table.where(is_dev)
-
-
-def split_by_column(rows: ExampleTable, source: Source) -> tuple[dict[str, ExampleTable], int]:
-    """Splits rows by their column `split`.
-
-    Rows with an empty cell in this column are training rows. Training rows whose text is also in dev or test are left
-    out.
-
-    Args:
-        rows: the rows of the training files.
-        source: where they are from, for errors.
-
-    Returns:
-        The non-empty splits by name (an empty dictionary if no row is marked as dev or test), and the number of rows
-        left out.
-
-    Raises:
-        InputError: the column has an unknown value, or no training row is left.
-    """
-    marks = rows.frame["split"].replace("", "train")
-    unknown = ~marks.isin(SPLITS)
-    if unknown.any():
-        row = rows.frame.iloc[int(unknown.to_numpy().argmax())]
-        reason = f"split: expected train, dev or test, got {row['split']!r}"
-        raise source.error(int(row["line"]), f"{reason}; rename the column 'split' if it has another meaning")
-    if marks.eq("train").all():
-        return {}, 0
-    splits = {name: rows.where(marks == name) for name in SPLITS}
-    held_out = {normalized(text) for name in ("dev", "test") for (text,) in distinct(splits[name], "sentence")}
-    marked = splits["train"]
-    splits["train"] = marked.where(~marked.frame["sentence"].map(normalized).isin(held_out))
-    if not splits["train"]:
-        raise no_training_rows(source)
-    return {name: part for name, part in splits.items() if part}, len(marked) - len(splits["train"])
 
 
 def _task_notes(task: Task) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,9 +44,6 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
             the beginning and the inside of a word, even if that exceeds the limit.
         min_frequency: number of times that a pair of pieces must occur to be merged.
 
-    Returns:
-        The tokenizer.
-
     Raises:
         InputError: `vocab_size` does not exceed the number of special tokens, or `min_frequency` is below 1.
     """
@@ -79,12 +75,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
 def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
     """Returns a BERT tokenizer with the vocabulary of a `vocab.txt`, which has one piece per line.
 
-    Args:
-        path: the file.
-        lowercase: True for an uncased vocabulary: text is lowercased, and accents are removed.
-
-    Raises:
-        InputError: the file cannot be read, repeats a piece, or lacks a special token.
+    With `lowercase`, for an uncased vocabulary, text is lowercased, and accents are removed. InputError if the file
+    cannot be read, repeats a piece, or lacks a special token.
     """
     from tokenizers import Tokenizer, models
 
@@ -107,25 +99,18 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
 
 
 def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
-    """Loads a tokenizer from a local folder that `save_pretrained` wrote, or from a `vocab.txt`.
+    """Loads a tokenizer from a `vocab.txt`, or from a local folder with a `tokenizer.json` or `vocab.txt`.
 
-    Args:
-        path: the `vocab.txt`, or a folder with `tokenizer.json` or `vocab.txt`; nothing is downloaded.
-        lowercase: True for an uncased `vocab.txt`: text is lowercased, and accents are removed. Ignored for a
-            `tokenizer.json`, which stores its own setting.
-
-    Raises:
-        InputError: the path does not exist, the folder has no tokenizer, the tokenizer's file cannot be loaded, or a
-            required special token is missing.
+    `lowercase` is that of `tokenizer_from_vocabulary`; a `tokenizer.json` stores its own setting. InputError if there
+    is no tokenizer, its file cannot be loaded, or it lacks a special token.
     """
     path = Path(path)
-    if path.is_file():
-        return tokenizer_from_vocabulary(path, lowercase)
-    if not path.is_dir():
+    if not path.exists():
         raise InputError(f"{path}: expected a tokenizer folder or vocabulary file, got none")
-    if not (path / "tokenizer.json").is_file():
-        if (path / "vocab.txt").is_file():
-            return tokenizer_from_vocabulary(path / "vocab.txt", lowercase)
+    vocabulary = path if path.is_file() else path / "vocab.txt"
+    if path.is_file() or not (path / "tokenizer.json").is_file():
+        if vocabulary.is_file():
+            return tokenizer_from_vocabulary(vocabulary, lowercase)
         raise InputError(f"{path}: expected tokenizer.json or vocab.txt in the folder, got neither")
     from transformers import PreTrainedTokenizerFast
 
@@ -135,10 +120,8 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
         raise InputError(f"{path}: tokenizer.json cannot be loaded ({error})") from None
     missing = [name for name in ("pad_token", "cls_token", "sep_token") if getattr(tokenizer, name) is None]
     if missing:
-        raise InputError(
-            f"{path}: expected a tokenizer with pad_token, cls_token and sep_token, got one without"
-            f" {', '.join(missing)}"
-        )
+        expected = "expected a tokenizer with pad_token, cls_token and sep_token"
+        raise InputError(f"{path}: {expected}, got one without {', '.join(missing)}")
     return tokenizer
 
 
@@ -152,19 +135,16 @@ def encode_examples(
     """Encodes rows as unpadded model inputs.
 
     Args:
-        rows: the examples; a row without a label gives inputs without `labels`.
+        rows: the examples.
         tokenizer: adds token types and special tokens to one or two segments.
         contexts: context names; the position is the context id. None: the model has no contexts.
         max_length: maximum number of tokens of an input, special tokens included; longer inputs are truncated with
-            the strategy "longest_first".
+            the strategy "longest_first". InputError if it leaves no room for text.
         context_standalone: True: the name of the context is not added as the second segment.
 
     Returns:
         The features of each row, and the number of truncated rows. Features are `input_ids` and `token_type_ids`
         (lists of int), `labels` (the class index) for a row with a label, and `context_ids` (one id) with `contexts`.
-
-    Raises:
-        InputError: a row's context is not among `contexts`, or `max_length` leaves no room for text.
     """
     overhead = tokenizer.num_special_tokens_to_add(pair=not context_standalone)
     if max_length <= overhead + 1:
@@ -191,58 +171,42 @@ def encode_examples(
     return features, sum(bool(encoding.overflowing) for encoding in batch.encodings)
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """The arguments of `encode_examples`, except the rows.
-
-    Attributes:
-        tokenizer: adds token types and special tokens.
-        contexts: context names; None: the model has no contexts.
-        max_length: maximum number of tokens of an input.
-        context_standalone: True: the name of the context is not part of the input.
-    """
-
-    tokenizer: PreTrainedTokenizerFast
-    contexts: Sequence[str] | None
-    max_length: int
-    context_standalone: bool = False
-
-
 class FeatureTable(Sequence[dict]):
     """A read-only sequence of the features of labelled examples, as `encode_examples` returns them, in flat arrays.
 
-    Args:
-        rows: the examples, which are encoded in blocks.
-        encoding: how to encode them.
+    The arguments and errors are those of `encode_examples`.
 
     Attributes:
         labels: (N,) int32 class indices.
         contexts: (N,) int32 context ids; empty if the model has no contexts.
         truncated: number of truncated rows.
-
-    Raises:
-        InputError: the context of a row is unknown, or `max_length` is too small.
     """
 
-    def __init__(self, rows: Iterable[Example], encoding: Encoding):
+    def __init__(
+        self,
+        rows: Iterable[Example],
+        tokenizer: PreTrainedTokenizerFast,
+        contexts: Sequence[str] | None,
+        max_length: int,
+        context_standalone: bool = False,
+    ):
         import numpy as np
 
         tokens, types = array("i"), array("b")
-        ends, labels, contexts = array("q", [0]), array("i"), array("i")
+        ends, labels, ids = array("q", [0]), array("i"), array("i")
         self.truncated = 0
-        options = encoding.tokenizer, encoding.contexts, encoding.max_length, encoding.context_standalone
         for block in blocks(rows):
-            features, cut = encode_examples(block, *options)
+            features, cut = encode_examples(block, tokenizer, contexts, max_length, context_standalone)
             self.truncated += cut
             for feature in features:
                 tokens.extend(feature["input_ids"])
                 types.extend(feature["token_type_ids"])
                 ends.append(len(tokens))
                 labels.append(feature["labels"])
-                if encoding.contexts is not None:
-                    contexts.append(feature["context_ids"])
+                if contexts is not None:
+                    ids.append(feature["context_ids"])
         self._tokens, self._types, self._ends = tokens, types, np.asarray(ends)
-        self.labels, self.contexts = np.asarray(labels), np.asarray(contexts)
+        self.labels, self.contexts = np.asarray(labels), np.asarray(ids)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -261,10 +225,7 @@ class FeatureTable(Sequence[dict]):
         return self._ends[1:] - self._ends[:-1]
 
     def texts(self) -> np.ndarray:
-        """Returns (N,) text numbers, one for each row; rows with equal input_ids have the same number.
-
-        Texts are numbered from 0, in the order of their first rows.
-        """
+        """Returns (N,) numbers of the texts of the rows, from 0 in order of first occurrence, by equal input_ids."""
         import numpy as np
 
         numbers: dict[bytes, int] = {}
@@ -289,10 +250,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None
 
 
 def _set_text_steps(tokenizer: Tokenizer, lowercase: bool, keep_marks: bool = False) -> None:
-    """Sets BERT's normaliser, pre-tokeniser and decoder.
-
-    With `keep_marks`, uncased text keeps its accents, and text is normalised to NFC.
-    """
+    """Sets BERT's text steps; with `keep_marks`, uncased text keeps its accents, and text is normalised to NFC."""
     from tokenizers import decoders, normalizers, pre_tokenizers
 
     bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if keep_marks else None)
@@ -321,23 +279,14 @@ def _as_pretrained(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 class PaddingCollator:
     """Pads the features of `encode_examples` to the longest row of the batch.
 
-    Args:
-        pad_token_id: padding value of `input_ids`; token types and the attention mask are padded with 0.
-        share_texts: True: the batch has each distinct text once, so B is the number of distinct texts, and `text_ids`
-            (N,) has the index of each feature's text; requires a model whose `config.shares_texts` is True. False: the
-            batch has a text for each of the N features, so B is N.
+    Padding is `pad_token_id` in `input_ids` and 0 elsewhere. `share_texts` is that of `PackingCollator`.
     """
 
     def __init__(self, pad_token_id: int, share_texts: bool = False):
         self.pad_token_id, self.share_texts = pad_token_id, share_texts
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """Returns one padded batch as int64 tensors; `features` must not be empty.
-
-        For N features and B texts of at most L tokens, the batch has (B, L) input_ids, token_type_ids and
-        attention_mask. It also has (N,) labels and context_ids if the features have them, and (N,) text_ids with
-        `share_texts`.
-        """
+        """Returns one padded batch: for N features and B texts of at most L tokens, int64 tensors (B, L) or (N,)."""
         texts, batch = _texts_and_values(features, self.share_texts)
         lengths = torch.tensor([len(text["input_ids"]) for text in texts])
         return batch | {
@@ -392,7 +341,6 @@ def _texts_and_values(features: Sequence[dict], share_texts: bool) -> tuple[Sequ
     """Returns the features that provide the texts of the batch, and the batch's tensors of one value per feature.
 
     With `share_texts`, the first feature of each distinct text provides the text; otherwise every feature provides one.
-    The tensors are labels and context_ids, if the features have them, and text_ids with `share_texts`.
     """
     batch = {
         name: torch.tensor([feature[name] for feature in features])

@@ -23,7 +23,6 @@ from qacg_models.sentiment.columns import (
     column,
     index_of,
     is_frame,
-    is_series,
     items,
     texts_of,
 )
@@ -263,14 +262,14 @@ class AspectSentiment:
             cells = [texts] if isinstance(texts, str) else items("texts", texts, expected)
             if any(name is not None for name in (text, aspect, target)):
                 raise InputError("text, aspect, target: expected no column names for texts without columns. Omit them.")
-            index = texts.index if is_series(texts) else pd.RangeIndex(len(cells))
+            index = texts.index if isinstance(texts, pd.Series) else pd.RangeIndex(len(cells))
             frame = pd.DataFrame({"text": texts_of("texts", cells, index.tolist())}, index=index, dtype=object)
         if isinstance(texts, str):
             on_empty = "raise"
         found = self.predictor.predict(
             frame, aspects=aspects, targets=targets, by=by, batch_size=batch_size, on_empty=on_empty
         )
-        if is_frame(texts) or is_series(texts):
+        if is_frame(texts) or isinstance(texts, pd.Series):
             return found
         answers: list[list[AspectPrediction]] = [[] for _ in range(len(frame))]
         predicted = found.index[found["label"].notna()]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qacg_models.errors import InputError
 from qacg_models.utils.text import clipped
@@ -23,20 +23,17 @@ METRICS = ("sentihood", "semeval", "classification")
 
 @dataclass(frozen=True)
 class Task:
-    """Labels and aspects of one aspect-based sentiment task.
+    """Labels and aspects of one aspect-based sentiment task; InputError unless they are distinct and not empty.
 
     Args:
         name: name of the task in saved files.
-        labels: label names; the position is the class index (`data.example.class_index`).
+        labels: label names; the position is the class index.
         aspects: aspect names, in the order in which contexts, reports and, by default, predictions have them.
         metrics: one of METRICS.
         selection: name of the metric by which training selects a checkpoint.
         has_absent: whether the first label means "no opinion on this aspect".
         has_targets: whether a context also names a target, as in `location - 1 - price`.
         complete: whether every pair of a sentence and a target must have a row for every aspect.
-
-    Raises:
-        InputError: there are no aspects or fewer than two labels, a name is empty or repeated, or `metrics` is unknown.
     """
 
     name: str
@@ -76,19 +73,11 @@ class Task:
         return {aspect: name(aspect) for aspect in self.aspects}
 
     def contexts(self, targets: Iterable[str]) -> tuple[str, ...]:
-        """Returns the names of the contexts of targets, in the order of their ids; aspects vary fastest.
-
-        Args:
-            targets: names of the targets; ("",) for a task without targets.
-        """
+        """Returns the contexts of targets, ("",) for a task without them, by context id; aspects vary fastest."""
         return tuple(self.context(target, aspect) for target in targets for aspect in self.aspects)
 
     def split_context(self, context: str) -> tuple[str, str]:
-        """Returns target (empty if the task has none) and aspect of a context name in a published format.
-
-        Raises:
-            ValueError: the name does not end in an aspect of the task, or has no target although the task has targets.
-        """
+        """Returns target (empty if the task has none) and aspect of a published context name, or raises ValueError."""
         target, dash, aspect = context.rpartition(" - ") if self.has_targets else ("", "-", context)
         if not dash or bool(target.strip()) != self.has_targets or aspect not in self.aspects:
             expected = ", ".join(repr(self.context("<target>", name)) for name in self.aspects)
@@ -123,11 +112,7 @@ BLOCK = 4096  # rows that are converted at a time
 
 
 class DataError(InputError):
-    """A data file or folder that cannot be used; the message begins with the path and, if known, the line.
-
-    Attributes:
-        path, line, reason: the parts of the message.
-    """
+    """A data file or folder that cannot be used; the message begins with the path and, if known, the line."""
 
     def __init__(self, path: Path | str, line: int | None, reason: str):
         self.path, self.line, self.reason = Path(path), line, reason
@@ -164,44 +149,33 @@ class Source:
 
 
 class RowProblems:
-    """Collects the unusable rows of a file.
-
-    Attributes:
-        source: the file.
-        total: number of unusable rows.
-        counts: number of unusable rows by problem.
-    """
+    """The unusable rows of a file: their number, the number by problem, and the first LISTED lines."""
 
     def __init__(self, source: Source | Path):
         self.source = source if isinstance(source, Source) else Source(source)
         self.total = 0
         self.counts: Counter[str] = Counter()
         self._lines: dict[str, list[int]] = {}
-        self._listed = 0
 
     def add(self, line: int, problem: str) -> None:
         """Adds a row by its line number; `problem` is a predicate such as "has an empty 'label'"."""
         self.total += 1
         self.counts[problem] += 1
-        if self._listed < LISTED:
+        if self.total <= LISTED:
             self._lines.setdefault(problem, []).append(line)
-            self._listed += 1
 
     def error(self, advice: str) -> InputError:
-        """Returns an error that lists the first LISTED rows; at least one row must have been added.
-
-        The message begins with the path and the line of the first row, and ends with `advice`.
-        """
+        """Returns an error that begins with the first row, lists others, and ends with `advice`."""
         (problem, (first, *same)), *others = self._lines.items()
         parts = [f"{problem} (also {self.source.place(*same)})" if same else problem]
         parts += [f"{self.source.place(*lines)}: {clipped(other, LONGEST)}" for other, lines in others]
-        if self.total > self._listed:
-            parts.append(f"and {self.total - self._listed:,} more")
+        if self.total > LISTED:
+            parts.append(f"and {self.total - LISTED:,} more")
         return self.source.error(first, "; ".join([*parts, advice]))
 
     def lines(self) -> str:
         """Returns the line numbers of the first LISTED rows as text, and the number of others."""
-        more = f" and {self.total - self._listed:,} more" if self.total > self._listed else ""
+        more = f" and {self.total - LISTED:,} more" if self.total > LISTED else ""
         return self.source.place(*sorted(line for lines in self._lines.values() for line in lines)) + more
 
     def summary(self) -> str:
@@ -209,9 +183,47 @@ class RowProblems:
         return ", ".join(f"{count:,} {problem.replace('has', 'with', 1)}" for problem, count in self.counts.items())
 
 
+class Row(NamedTuple):
+    """A labelled row of a published file: fields of `Example`, with the name of the label."""
+
+    id: str
+    sentence: str
+    target: str
+    aspect: str
+    label: str
+    line: int
+
+
+class Opinion(NamedTuple):
+    """A category with its polarity and target; the target is empty if it is implicit, or if the file has none."""
+
+    line: int
+    category: str
+    polarity: str
+    target: str = ""
+
+
+class AnnotatedText(NamedTuple):
+    """A text with its opinions.
+
+    Attributes:
+        line: line on which it begins.
+        id: its id; None if the file has none, or has ids that several texts share.
+        text: the text.
+        opinions: the opinions; empty if the text has none.
+        left_out: why the text is no example, such as "marked OutOfScope"; empty if it is one.
+    """
+
+    line: int
+    id: str | None
+    text: str
+    opinions: list[Opinion]
+    left_out: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One sentence with one context, and the line of this row in the file.
+    """One sentence with one context.
 
     Attributes:
         id: id of the sentence in its file; if the file has no ids, "line N", where N is the first line of the sentence,
@@ -246,10 +258,7 @@ _FIELDS = [field.name for field in fields(Example)]
 
 
 class ExampleTable(Sequence[Example]):
-    """A read-only sequence of examples, stored as a DataFrame with a column for each field of `Example`.
-
-    It compares equal to any sequence of the same examples.
-    """
+    """A read-only sequence of examples, stored as a DataFrame with a column for each field of `Example`."""
 
     def __init__(self, frame: DataFrame):
         self.frame = frame[_FIELDS]
@@ -263,32 +272,19 @@ class ExampleTable(Sequence[Example]):
 
     def __getitem__(self, index):
         if isinstance(index, slice):
-            return list(_examples(self.frame.iloc[index]))
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index: expected one of {len(self)} rows, got {index}")
-        return next(_examples(self.frame.iloc[[index]]))
+            return list(self._examples(index))
+        return next(self._examples([range(len(self))[index]]))
 
     def __iter__(self) -> Iterator[Example]:
         for start in range(0, len(self), BLOCK):
-            yield from _examples(self.frame.iloc[start : start + BLOCK])
+            yield from self._examples(slice(start, start + BLOCK))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        return len(self) == len(other) and all(a == b for a, b in zip(self, other))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} examples>"
-
-
-def _examples(frame: DataFrame) -> Iterator[Example]:
-    return map(Example, *(frame[name].tolist() for name in _FIELDS))
+    def _examples(self, places: slice | list[int]) -> Iterator[Example]:
+        return map(Example, *(self.frame[name].iloc[places].tolist() for name in _FIELDS))
 
 
 def frame_of(rows: Sequence[Example]) -> DataFrame:
-    """Returns examples as a DataFrame with a column for each field of `Example`; without a copy for an ExampleTable."""
+    """Returns examples as a DataFrame with a column for each field of `Example`."""
     import pandas as pd
 
     if isinstance(rows, ExampleTable):
@@ -314,20 +310,17 @@ def blocks(values: Iterable, size: int = BLOCK) -> Iterator[list]:
 
 
 def labelled_examples(rows: DataFrame, source: Source, task: Task, advice: str = "") -> ExampleTable:
-    """Returns rows with names of labels as examples with class indices, and checks the groups of the rows.
-
-    Every reader of labelled data calls this function. A group consists of the rows of one id and target.
+    """Returns checked examples; every reader of labelled data calls this function.
 
     Args:
         rows: columns id, sentence, target, aspect, label (a name), line and, optionally, split.
         source: where the rows are from, for errors.
-        task: the labels and aspects; spelling and case must match. With the task SENTIHOOD or another complete task,
-            a group must have a row for each aspect.
+        task: the labels and aspects; spelling and case must match.
         advice: end of the error for an unknown aspect.
 
     Raises:
-        InputError: a row has an unknown aspect or label, the same aspect as an earlier row of its group, or another
-            sentence than its group; a group is incomplete; or there are no rows. A DataError if `source` is a file.
+        InputError: there are no rows, a row has an unknown aspect or label, or a group, the rows of one id and target,
+            has two sentences, an aspect twice or, in a complete task, not every aspect.
     """
     if rows.empty:
         raise source.error(None, "has no rows")
@@ -339,10 +332,7 @@ def labelled_examples(rows: DataFrame, source: Source, task: Task, advice: str =
         name, names, end = ("label", task.labels, "") if row["aspect"] in aspects else ("aspect", task.aspects, advice)
         raise source.error(int(row["line"]), f"{name}: expected one of {', '.join(names)}, got {row[name]!r}{end}")
     _check_groups(rows, source, task)
-    found = rows.assign(label=index.astype("int32"))
-    if "split" not in found:
-        found["split"] = ""
-    found["context"] = found["aspect"]
+    found = rows.assign(label=index.astype("int32"), split=rows.get("split", ""), context=rows["aspect"])
     if task.has_targets:
         pairs = found[["target", "aspect"]].drop_duplicates()
         names = {pair: task.context(*pair) for pair in pairs.itertuples(index=False, name=None)}
@@ -354,34 +344,29 @@ def _check_groups(rows: DataFrame, source: Source, task: Task) -> None:
     """Raises InputError for a row or group that contradicts its group (`labelled_examples`)."""
     groups = rows.groupby(["id", "target"], sort=False)
     repeated = rows.duplicated(["id", "target", "aspect"]).to_numpy()
-    different = (rows["sentence"] != groups["sentence"].transform("first")).to_numpy()
-    if (repeated | different).any():
-        place = int((repeated | different).argmax())
-        row = rows.iloc[place]
-        before = rows.iloc[:place]
-        before = before[(before["id"] == row["id"]) & (before["target"] == row["target"])]
-        if repeated[place]:
-            earlier = source.place(int(before[before["aspect"] == row["aspect"]]["line"].iloc[0]))
-            reason = f"already has a row for {task.context(row['target'], row['aspect'])!r}"
-            advice = "delete one of the rows, or give each sentence its own id"
-        else:
-            earlier = source.place(int(before["line"].iloc[0]))
-            reason, advice = "has a different sentence", "give each sentence its own id"
-        preposition = "on" if source.index is None else "at"
-        raise source.error(int(row["line"]), f"id {row['id']!r} {reason} {preposition} {earlier}; {advice}")
-    if not task.complete:
+    bad = repeated | (rows["sentence"] != groups["sentence"].transform("first")).to_numpy()
+    contradicts = bad.any()
+    if not contradicts and task.complete:
+        bad = groups["aspect"].transform("size").to_numpy() < len(task.aspects)
+    if not bad.any():
         return
-    incomplete = groups["aspect"].transform("size").to_numpy() < len(task.aspects)
-    if incomplete.any():
-        row = rows.iloc[int(incomplete.argmax())]
-        has = rows[(rows["id"] == row["id"]) & (rows["target"] == row["target"])]["aspect"].tolist()
+    place = int(bad.argmax())
+    row = rows.iloc[place]
+    group = rows[(rows["id"] == row["id"]) & (rows["target"] == row["target"])]
+    if not contradicts:
+        has = group["aspect"].tolist()
         named = f"id {row['id']!r}, target {row['target']!r}" if row["target"] else f"id {row['id']!r}"
         missing = ", ".join(aspect for aspect in task.aspects if aspect not in has)
-        raise source.error(
-            int(row["line"]),
-            f"{named}: expected a row for each of {len(task.aspects)} aspects, got {len(has)} (the first on this line);"
-            f" add rows for {missing}",
-        )
+        reason = f"{named}: expected a row for each of {len(task.aspects)} aspects, got {len(has)} (the first on this"
+        raise source.error(int(row["line"]), f"{reason} line); add rows for {missing}")
+    if repeated[place]:
+        group = group[group["aspect"] == row["aspect"]]
+        reason = f"already has a row for {task.context(row['target'], row['aspect'])!r}"
+        advice = "delete one of the rows, or give each sentence its own id"
+    else:
+        reason, advice = "has a different sentence", "give each sentence its own id"
+    earlier = f"{'on' if source.index is None else 'at'} {source.place(int(group['line'].iloc[0]))}"
+    raise source.error(int(row["line"]), f"id {row['id']!r} {reason} {earlier}; {advice}")
 
 
 def text_digest(text: str) -> bytes:

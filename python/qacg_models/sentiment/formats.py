@@ -1,61 +1,428 @@
-"""The data formats, and detection of the format of a folder or file.
+"""The data formats: readers of published data, and detection of the format of a folder or file.
 
-All functions raise DataError for files that are missing, ambiguous, unreadable or in no known format.
+| format | function |
+|---|---|
+| SentiHood as pairs of sentence and context, tab separated, as QACG-BERT uses it | `sentihood_pairs` |
+| SentiHood as published, a JSON array | `sentihood_json` |
+| SemEval-2014 restaurants with a line for each text and aspect | `semeval_pairs` |
+| XML of SemEval-2014 to 2016, MAMS and GermEval 2017 | `xml_texts` |
+| GermEval 2017 in lines | `germeval_texts` |
+
+The functions of SentiHood and of pairs yield rows. The others yield texts with their opinions on categories. The aspect
+of a row is the whole category, such as `FOOD#QUALITY`. A category that the text does not name gets the label `none`.
+Each opinion is a row of its own. Its target, the words that it is about, is empty for an implicit target (`NULL`). It
+is not part of the context: 30 % of the test opinions of SemEval-2015 restaurants have a target that no training text
+has. Two opinions on the same category and target get two ids. The polarity `conflict` is a label, which 3- and 2-class
+accuracy leave out.
+
+All functions raise DataError for a file that is missing, ambiguous, unreadable, or not in its format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import io
+import re
+import xml.sax
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qacg_models.errors import InputError
-from qacg_models.sentiment import published, tables
-from qacg_models.sentiment.columns import (
-    NOT_WIDE,
-    Columns,
-    discover,
-    named_rows,
-)
+from qacg_models.sentiment import tables
+from qacg_models.sentiment.columns import NOT_WIDE, SENTIHOOD_COLUMNS, Columns, discover, with_ids
 from qacg_models.sentiment.example import (
     SEMEVAL,
     SENTIHOOD,
+    AnnotatedText,
     DataError,
     ExampleTable,
+    Opinion,
+    Row,
     Source,
     Task,
     labelled_examples,
 )
-from qacg_models.sentiment.published import (
-    AnnotatedText,
-    Row,
-    left_out_note,
-    opinion_pairs,
-    rows_of_texts,
-)
-from qacg_models.sentiment.text_files import check_uncompressed
+from qacg_models.sentiment.tables import json_values, numbered_lines, read_bytes
+from qacg_models.utils.text import counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 SPLITS = ("train", "dev", "test")
 _SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet", ".json", ".jsonl")  # of tables of your own
+ABSENT = "none"  # the label of a category that a text does not name
+MISCELLANEOUS = "anecdotes/miscellaneous"  # a category of SemEval-2014 restaurants only
+# The format of pairs shortens the name of this category.
+SHORT_NAMES = {MISCELLANEOUS: "anecdotes"}
+# Aspects of SentiHood that the task leaves out. As in published results, it has the four with 73 % of the opinions.
+OTHER_ASPECTS = (
+    *("dining", "green nature", "live", "multicultural"),
+    *("nightlife", "quiet", "shopping", "touristy"),
+)
+_SPELLINGS = {"positve": "positive"}  # in the training file of GermEval 2017
+_TARGET = re.compile(r"LOCATION[0-9]+")
+_RELEVANCE = ("true", "false", "unknown")
+_SENTIMENT = ("positive", "negative", "neutral", "unknown")
+_HEADER = ["SOURCE", "TEXT", "RELEVANCE", "SENTIMENT"]  # of GermEval; some files have it
+_IDS = {"sentence": "id", "Review": "rid", "Document": None}  # elements of texts, and the attributes of their ids
+_OPINIONS = ("aspectCategory", "Opinion")
+_OPINION_KEYS = ("target_entity", "aspect", "sentiment")  # of SentiHood
+
+
+def _tab_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number and the tab-separated fields of each line that is not blank; quotes are ordinary characters."""
+    return ((line, text.split("\t")) for line, text in numbered_lines(path) if text.strip())
+
+
+def sentihood_pairs(path: Path) -> Iterator[Row]:
+    """Yields the rows of SentiHood as pairs, below the header `id sentence1 sentence2 label` in any order.
+
+    The text `None` is the label for no opinion, not a missing value.
+    """
+    order: list[int] = []
+    for line, fields in _tab_lines(path):
+        if not order:
+            expected = f"header: expected {', '.join(SENTIHOOD_COLUMNS)} (tab separated)"
+            if missing := [name for name in SENTIHOOD_COLUMNS if name not in fields]:
+                raise DataError(path, line, f"{expected}, got a header without {', '.join(missing)}")
+            if len(fields) != len(SENTIHOOD_COLUMNS):
+                extra = [name for name in fields if name not in SENTIHOOD_COLUMNS]
+                shown = ", ".join(extra) or "a second column of the same name"
+                raise DataError(path, line, f"{expected}, got also {shown}")
+            order = [fields.index(name) for name in SENTIHOOD_COLUMNS]
+            continue
+        if len(fields) != len(order):
+            reason = f"expected {len(order)} tab-separated fields as in the header, got {len(fields)}"
+            raise DataError(path, line, reason)
+        number, sentence, context, label = (fields[index] for index in order)
+        yield _pair(path, line, SENTIHOOD, (number, sentence, context, label), "sentence1")
+
+
+def semeval_pairs(path: Path) -> Iterator[Row]:
+    """Yields the rows of SemEval-2014 restaurants as pairs: id, label, aspect and text, without a header."""
+    for line, fields in _tab_lines(path):
+        if len(fields) != 4:
+            raise DataError(path, line, f"expected 4 tab-separated fields (id, label, aspect, text), got {len(fields)}")
+        number, label, aspect, sentence = fields
+        yield _pair(path, line, SEMEVAL, (number, sentence, aspect, label), "text")
+
+
+def _pair(path: Path, line: int, task: Task, fields: tuple[str, ...], name: str) -> Row:
+    """Returns a row of the fields id, sentence, context and label; `name` is that of the sentence in the file."""
+    number, sentence, context, label = fields
+    if not number or not sentence.strip():
+        raise DataError(path, line, f"has an empty {name if number else 'id'}")
+    try:
+        target, aspect = task.split_context(context)
+    except ValueError as error:
+        raise DataError(path, line, str(error)) from None
+    return Row(number, sentence, target, aspect, label, line)
+
+
+def is_sentihood(path: Path) -> bool:
+    """Whether the first line of a file contains sentence1 or sentence2, as the header of pairs of SentiHood does."""
+    header = _first_line(path)
+    return b"sentence1" in header or b"sentence2" in header
+
+
+def is_germeval(path: Path) -> bool:
+    """Whether the first line of a file has the fields of GermEval 2017 in lines, or the names of its fields."""
+    fields = _first_line(path).decode(errors="replace").removeprefix("\ufeff").split("\t")
+    return fields[:4] == _HEADER or _fits_germeval([field.rstrip("\r\n") for field in fields][:5])
+
+
+def _first_line(path: Path) -> bytes:
+    try:
+        with path.open("rb") as handle:
+            return handle.readline(1 << 16)
+    except OSError:
+        return b""  # reading the file raises the error
+
+
+def sentihood_json(path: Path) -> Iterator[Row]:
+    """Yields a row for every sentence, target and aspect of SentiHood as published.
+
+    The targets of a sentence are those that its text names and those of its opinions. Sentences are tokenised and
+    lowercased as in the pairs, so that both formats give the same rows.
+    """
+    for line, item in json_values(path):
+        number, text, opinions = _sentihood_fields(path, line, item)
+        sentence = sentihood_tokens(text)
+        labels: dict[tuple[str, str], str] = {}
+        for opinion in opinions:
+            target, aspect, sentiment = (opinion[name] for name in _OPINION_KEYS)
+            aspect = aspect.replace("-", " ")
+            known = aspect in (*SENTIHOOD.aspects, *OTHER_ASPECTS) and sentiment in SENTIHOOD.labels
+            if not known or not _TARGET.fullmatch(target):
+                expected = "expected target LOCATION<number>, aspect and sentiment of SentiHood"
+                raise DataError(path, line, f"sentence {number}: {expected}, got the opinion {opinion!r}")
+            if aspect in OTHER_ASPECTS:
+                continue
+            if labels.setdefault((target, aspect), sentiment) != sentiment:
+                reason = f"expected one sentiment for {aspect!r} of {target}, got two; keep one"
+                raise DataError(path, line, f"sentence {number}: {reason}")
+        named = {opinion["target_entity"] for opinion in opinions}  # opinions on OTHER_ASPECTS included
+        for target in sorted({*_TARGET.findall(text), *named}):
+            name = target.replace("LOCATION", "location - ")
+            for aspect in SENTIHOOD.aspects:
+                yield Row(number, sentence, name, aspect, labels.get((target, aspect), SENTIHOOD.labels[0]), line)
+
+
+def _sentihood_fields(path: Path, line: int, item: object) -> tuple[str, str, list[dict]]:
+    """Returns id, text and opinions of a checked item."""
+    if not isinstance(item, dict) or not {"id", "text", "opinions"} <= item.keys():
+        raise DataError(path, line, "expected an object with id, text and opinions, got another value")
+    number, text, opinions = item["id"], item["text"], item["opinions"]
+    has_text = isinstance(text, str) and bool(text.strip())
+    if not has_text or not isinstance(opinions, list):
+        found = "no list" if has_text else "no text or an empty one"
+        raise DataError(path, line, f"sentence {number}: expected a text and a list of opinions, got {found}")
+    for opinion in opinions:
+        if not isinstance(opinion, dict) or not all(isinstance(opinion.get(name), str) for name in _OPINION_KEYS):
+            names = ", ".join(reversed(_OPINION_KEYS))
+            raise DataError(path, line, f"sentence {number}: expected opinions with {names}, got {opinion!r}")
+    return str(number), text, opinions
+
+
+# Penn Treebank tokenisation, as far as the published pairs use it. Apostrophes become tokens of their own, except in
+# n't, which an earlier step separates, and inside longer words such as o'clock.
+_STEPS = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"(^\"|(?<=[ (\[{<])(?:\"|''))", " `` "),
+        (r'"', " ' ' "),
+        (r"(?<!`)`(?!`)", " ` "),
+        (r"([:,])(?=\D|$)", r" \1 "),
+        (r"\.{3}", " ... "),
+        (r"--|[;@#$%&?!()\[\]{}<>]", r" \g<0> "),
+        (r"(?<![.])\.(?=[\])}>\"' ]*$)", " . "),
+        (r"(?<=[0-9])\.(?=[ \[])", " . "),
+        (r"\b(can(?=not\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\b))", r"\1 "),
+        (r"n't(?!\S)", " n't"),
+        (r"(?<!\S)location([0-9]+)(?![^\s'])", r"location - \1"),
+        (r"(?<!\w)'|'(?!\w)|'(?=(?:ll|re|ve|[a-su-z])(?!\w))", " ' "),
+    )
+)
+
+
+def sentihood_tokens(text: str) -> str:
+    """Returns a sentence lowercased and tokenised as in the published pairs, with single spaces between tokens."""
+    text = text.strip().lower()
+    for pattern, replacement in _STEPS:
+        text = pattern.sub(replacement, text)
+    return " ".join(text.split())
+
+
+def _opinion(path: Path, line: int, category: str, polarity: str, target: str = "") -> Opinion:
+    """Returns an opinion, without spaces at the ends of its fields."""
+    category, polarity, target = category.strip(), polarity.strip(), target.strip()
+    if not category:
+        raise DataError(path, line, "category: expected a name, got an opinion without a category; add it")
+    if not polarity:
+        reason = f"polarity: expected a label, got {category!r} without a polarity, as in a test file without labels"
+        raise DataError(path, line, f"{reason}; pass the file with labels")
+    return Opinion(line, category, _SPELLINGS.get(polarity, polarity), "" if target == "NULL" else target)
+
+
+def _no_opinions(path: Path, got: str) -> DataError:
+    """Returns the error for a file in which no text has an opinion; `got` describes the texts."""
+    advice = (
+        "to train or evaluate, pass a file with labels, or write a CSV with the columns text, aspect and label (one row"
+        " for each text and aspect); to predict, write a CSV with the column text"
+    )
+    return DataError(path, None, f"expected opinions with a category and a polarity, got {got}; {advice}")
+
+
+def germeval_texts(path: Path) -> Iterator[AnnotatedText]:
+    """Yields the texts of GermEval 2017: source, text, relevance, sentiment, and `category:polarity` pairs.
+
+    Fields are separated by tabs, pairs by spaces; a text without opinions has no pairs. A source is a URL, which
+    several texts can share. The XML of the same data also has the targets.
+    """
+    count, labelled = 0, False
+    for line, row in numbered_lines(path):
+        fields = row.rstrip("\t").split("\t")
+        if not row.strip() or fields[:4] == _HEADER:
+            continue
+        if not _fits_germeval(fields):
+            expected = "source, text, relevance (true or false), sentiment and category:polarity pairs"
+            raise DataError(path, line, f"expected 4 or 5 tab-separated fields ({expected}), got {row[:60]!r}")
+        pairs = [pair.rpartition(":") for pair in "".join(fields[4:]).split()]
+        opinions = [_opinion(path, line, category, polarity) for category, _, polarity in pairs]
+        count, labelled = count + 1, labelled or bool(opinions)
+        yield AnnotatedText(line, None, fields[1], opinions, "" if fields[1].strip() else "without text")
+    if not labelled:
+        raise _no_opinions(path, f"{counted(count, 'text')} with no opinions, as in a test file")
+
+
+def _fits_germeval(fields: list[str]) -> bool:
+    return len(fields) in (4, 5) and fields[2].lower() in _RELEVANCE and fields[3].lower() in _SENTIMENT
+
+
+def xml_texts(path: Path) -> Iterator[AnnotatedText]:
+    """Yields the texts of an XML file.
+
+    A text is a `sentence` (SemEval, MAMS), a `Review` with opinions on the whole text (SemEval-2016, subtask 2) or a
+    `Document` (GermEval). An `aspectCategory` (SemEval-2014, MAMS) or `Opinion` (the others) names a category; aspect
+    terms are ignored. Sentences with `OutOfScope="TRUE"` have opinions on other things than the reviewed one, which are
+    not annotated; they are left out. Sentences without `Opinions` have no opinion. The ids of documents are URLs, which
+    several documents can share.
+    """
+    tree, elements = _Tree(), Counter[str]()
+    try:
+        xml.sax.parse(io.BytesIO(read_bytes(path)), tree)
+    except xml.sax.SAXParseException as error:
+        raise DataError(path, error.getLineNumber(), f"is not XML ({error.getMessage()})") from None
+    for one in _texts_of(path, tree.open[0], elements):
+        if one.text.strip() or one.left_out:
+            yield one
+        elif one.id is None:
+            yield one._replace(left_out="without text")
+        else:
+            raise DataError(path, one.line, f"id {one.id!r} has no text; add it")
+    if any(elements[name] for name in _OPINIONS):
+        return
+    count, terms = elements["sentence"] + elements["Document"], elements["aspectTerm"]
+    if not count:
+        others = ", ".join([name for name in elements if name][:5])
+        raise _no_opinions(path, "no sentence or Document" + (f", but the elements {others}" if others else ""))
+    named = f"{counted(terms, 'aspectTerm', 'aspectTerms')}, which have no category"
+    unlabelled = "no aspectCategory or Opinion, as in a test file"
+    raise _no_opinions(path, f"{counted(count, 'text')} with {named if terms else unlabelled}")
+
+
+class _Node:
+    """An element of an XML file; `parts` is the text of an element `text`."""
+
+    def __init__(self, name: str, line: int, attrs: Mapping[str, str]):
+        self.name, self.line, self.attrs = name, line, attrs
+        self.children: list[_Node] = []
+        self.parts: list[str] = []
+
+
+class _Tree(xml.sax.ContentHandler):
+    """The elements of an XML file with their lines, below the root `open[0]`."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = [_Node("", 0, {})]
+
+    def startElement(self, name, attrs):
+        self.open.append(_Node(name, self._locator.getLineNumber(), attrs))
+        self.open[-2].children.append(self.open[-1])
+
+    def endElement(self, name):
+        self.open.pop()
+
+    def characters(self, content):
+        for node in self.open:
+            if node.name == "text":
+                node.parts.append(content)
+
+
+def _texts_of(
+    path: Path, node: _Node, elements: Counter[str], opinions: list[Opinion] | None = None
+) -> list[AnnotatedText]:
+    """Returns the texts of an element: one with opinions of its own, or those of its sentences.
+
+    `elements` counts the elements by name. `opinions` gets those on the text that contains `node`; None: no text does.
+    """
+    elements[node.name] += 1
+    if node.name in _OPINIONS:
+        if opinions is None:
+            reason = f"expected {node.name} inside a sentence, Review or Document, got it outside; write a CSV instead"
+            raise DataError(path, node.line, reason)
+        fields = (node.attrs.get(field, "") for field in ("category", "polarity", "target"))
+        opinions.append(_opinion(path, node.line, *fields))
+    own: list[Opinion] | None = [] if node.name in _IDS else opinions
+    inner = [text for child in node.children for text in _texts_of(path, child, elements, own)]
+    if node.name not in _IDS or (inner and not own and not any(one.name == "Opinions" for one in node.children)):
+        return inner
+    name = node.attrs.get(_IDS[node.name]) or None
+    if any(text.opinions for text in inner):
+        reason = f"{node.name} {name!r}: expected opinions on the whole text or on its sentences, got both"
+        raise DataError(path, node.line, f"{reason}; keep one of them")
+    text = "".join(part for child in node.children if child.name == "text" for part in child.parts)
+    left_out = "marked OutOfScope" if node.attrs.get("OutOfScope", "").upper() == "TRUE" else ""
+    return [AnnotatedText(node.line, name, text or " ".join(one.text for one in inner), own, left_out)]
+
+
+def opinion_pairs(texts: Mapping[Path, Sequence[AnnotatedText]], aspects_given: bool) -> set[tuple[str, str]] | None:
+    """Returns the pairs of category and label of training texts by file; None for SemEval-2014 restaurants.
+
+    Unless the user named the categories (`aspects_given`), the files must share some.
+    """
+    pairs, ids_only = set(), True
+    by_file: dict[Path, set[str]] = {}
+    for path, found in texts.items():
+        by_file[path] = set()
+        first = next(iter(by_file))
+        for text in found:
+            for one in () if text.left_out else text.opinions:
+                by_file[path].add(one.category)
+                pairs |= {(one.category, ABSENT), (one.category, one.polarity)}
+                ids_only = ids_only and text.id is not None and not one.target
+        if not aspects_given and path != first and not by_file[path] & by_file[first]:
+            reason = f"expected categories of {first.name}, got only others ({', '.join(sorted(by_file[path])[:3])})"
+            raise DataError(path, None, f"{reason}; pass one of the files, or name all categories with --aspects")
+    categories = set().union(*by_file.values())
+    restaurants = {*SEMEVAL.aspects, *SHORT_NAMES} - {*SHORT_NAMES.values()}
+    # MAMS shares four of the categories, but has no ids.
+    is_restaurants = MISCELLANEOUS in categories or (categories and ids_only and categories <= restaurants)
+    return None if is_restaurants else pairs
+
+
+def rows_of_texts(texts: Iterable[AnnotatedText], path: Path, task: Task) -> Iterator[Row]:
+    """Yields the rows of each text by aspect: one for each opinion, or one with the label `none`."""
+    for number, (line, given, text, opinions, left_out) in enumerate(texts, 1):
+        if left_out:
+            continue
+        by_aspect: dict[str, list[tuple[str, str]]] = {}
+        for one in opinions:
+            aspect = SHORT_NAMES.get(one.category, one.category)
+            try:
+                task.split_context(aspect)
+            except ValueError as error:
+                advice = "correct the category, or name the categories of all files with --aspects when you train"
+                raise DataError(path, one.line, f"{error}; {advice}") from None
+            if one.polarity not in task.labels:
+                reason = f"label: expected one of {', '.join(task.labels)}, got {one.polarity!r}"
+                raise DataError(path, one.line, reason)
+            found = by_aspect.setdefault(aspect, [])
+            if task.complete and found and found != [(one.target, one.polarity)]:
+                reason = f"{given!r}: expected one polarity for {one.category!r}, got two; keep one"
+                raise DataError(path, one.line, f"sentence {reason}")
+            if not (task.complete and found):  # SemEval-2014 repeats a category once; its pairs have one row for it
+                found.append((one.target, one.polarity))
+        for aspect in task.aspects:
+            repeats: Counter[str] = Counter()
+            for target, label in by_aspect.get(aspect) or [("", ABSENT)]:
+                repeats[target] += 1
+                name = given or f"text {number}"
+                name = name if repeats[target] == 1 else f"{name} ({repeats[target]})"
+                yield Row(name, text, target, aspect, label, line)
+
+
+def left_out_note(texts: Iterable[AnnotatedText], path: Path) -> str:
+    """Returns a line with the number of texts that are left out of a file, by reason; empty if there are none."""
+    reasons = Counter(text.left_out for text in texts if text.left_out)
+    shown = ", ".join(f"{counted(count, 'text')} {reason}" for reason, count in reasons.items())
+    return f"left out of {path.name}: {shown}" if shown else ""
 
 
 @dataclass(frozen=True)
 class Format:
-    """A data format: its file names and its reader.
-
-    A format has `task` and `rows`, or `texts`, or `table`.
+    """A data format: its file names and its reader, one of `rows`, `texts` and `table`.
 
     Attributes:
         name: value of `--format`.
         names: function that returns the possible file names of a split.
         task: labels and aspects that the format fixes; None if they are read from the training files.
-        rows: function that yields the rows of a published file for a task; None for other formats.
-        texts: function that yields the texts of a published file with their opinions; None for other formats.
-        table: function that returns a table of your own, as `tables.read_table` does; None for published formats.
+        rows: function that yields the rows of a published file of `task`.
+        texts: function that yields the texts of a published file with their opinions.
+        table: function that returns a table of your own, as `tables.read_table` does.
         suffixes: suffixes that identify the format of a single file whose name is not in the `names` of any format.
         recognises: function that returns whether the content of a file has this format; called for files whose name or
             suffix fits.
@@ -65,7 +432,7 @@ class Format:
     name: str
     names: Callable[[str], tuple[str, ...]]
     task: Task | None = None
-    rows: Callable[[Path, Task], Iterator[Row]] | None = None
+    rows: Callable[[Path], Iterator[Row]] | None = None
     texts: Callable[[Path], Iterator[AnnotatedText]] | None = None
     table: Callable[[Path, Columns], DataFrame] | None = None
     suffixes: tuple[str, ...] = ()
@@ -78,31 +445,18 @@ class Format:
         if self.table is not None:  # a published format can use the same name (train.tsv)
             found = [path for path in found if self.recognises(path)]
         if len(found) > 1:
-            raise DataError(
-                folder,
-                None,
-                f"expected one file for {split}, got {found[0].name} and {found[1].name}; keep one of them",
-            )
+            reason = f"expected one file for {split}, got {found[0].name} and {found[1].name}; keep one of them"
+            raise DataError(folder, None, reason)
         return found[0] if found else None
 
     def read(self, path: Path, columns: Columns) -> Any:
-        """Returns the content of a file: its table, or a list of its rows or texts.
-
-        Args:
-            path: the file.
-            columns: columns of a table of your own; not used for published formats.
-        """
+        """Returns the content of a file: its table, or a list of its rows or texts."""
         if self.table is not None:
             return self.table(path, columns)
-        return list(self.texts(path) if self.texts is not None else self.rows(path, self.task))
+        return list(self.rows(path) if self.texts is None else self.texts(path))
 
     def published_task(self, contents: Mapping[Path, Any], given: Mapping[str, Any]) -> Task:
-        """Returns the task of the contents of published files.
-
-        Args:
-            contents: the content of each file, from `read`.
-            given: the user's `aspects`, `labels` and `absent_label`; None where the user named none.
-        """
+        """Returns the task of published files; `given`: the user's `aspects`, `labels` and `absent_label`, or None."""
         if self.task is not None:
             return self.task
         from pandas import DataFrame
@@ -118,27 +472,21 @@ class Format:
         return SEMEVAL
 
     def examples(self, content: Any, source: Source, task: Task, columns: Columns, prefix: str = "") -> ExampleTable:
-        """Returns the checked examples of a file.
+        """Returns the checked examples of the content of a file; `prefix` begins each id.
 
-        Args:
-            content: rows of a table (`columns.rows_of_table`), or what `read` returned for a published file.
-            source: the file.
-            task: labels and aspects.
-            columns: columns of a table of your own.
-            prefix: beginning of each id.
+        For a table, `content` are its rows (`columns.rows_of_table`); otherwise it is what `read` returned.
         """
         import pandas as pd
 
         if self.table is not None:
-            advice = f"; {NOT_WIDE}" if columns.wide else ""
-            return labelled_examples(named_rows(content, columns, prefix), source, task, advice)
+            return labelled_examples(with_ids(content, prefix), source, task, f"; {NOT_WIDE}" if columns.wide else "")
         rows = content if self.texts is None else list(rows_of_texts(content, source.path, task))
         found = pd.DataFrame(rows, columns=Row._fields)
         return labelled_examples(found.assign(id=prefix + found["id"]), source, task)
 
     def notes(self, contents: Mapping[Path, Any]) -> list[str]:
         """Returns lines to print about files that were read: `note`, and the texts that are left out of each file."""
-        left_out = [] if self.texts is None else [left_out_note(texts, path) for path, texts in contents.items()]
+        left_out = [left_out_note(texts, path) for path, texts in contents.items() if self.texts is not None]
         return [line for line in (self.note, *left_out) if line]
 
 
@@ -157,9 +505,7 @@ OWN_TABLES = Format(
     lambda split: tuple(split + suffix for suffix in _SUFFIXES),
     table=_own_table,
     suffixes=_SUFFIXES,
-    recognises=lambda path: (
-        path.suffix.lower() != ".tsv" or not (published.is_sentihood(path) or published.is_germeval(path))
-    ),
+    recognises=lambda path: path.suffix.lower() != ".tsv" or not (is_sentihood(path) or is_germeval(path)),
 )
 # A folder can contain one data set in two published formats, which give the same rows. The format listed first is read.
 FORMATS = (
@@ -167,25 +513,25 @@ FORMATS = (
         "sentihood-tsv",
         lambda split: (f"{split}.tsv", f"{split}_NLI_M.tsv"),
         SENTIHOOD,
-        published.sentihood_pairs,
+        sentihood_pairs,
         suffixes=(".tsv",),
-        recognises=published.is_sentihood,
+        recognises=is_sentihood,
     ),
     Format(
         "sentihood-json",
         lambda split: (f"sentihood-{split}.json",),
         SENTIHOOD,
-        published.sentihood_json,
-        note=f"opinions on other aspects are left out: {', '.join(published.OTHER_ASPECTS)}",
+        sentihood_json,
+        note=f"opinions on other aspects are left out: {', '.join(OTHER_ASPECTS)}",
     ),
-    Format("semeval-csv", lambda split: (f"{split}_NLI_M.csv",), SEMEVAL, published.semeval_pairs),
-    Format("semeval-xml", _xml_names, texts=published.xml_texts, suffixes=(".xml", ".gold")),
+    Format("semeval-csv", lambda split: (f"{split}_NLI_M.csv",), SEMEVAL, semeval_pairs),
+    Format("semeval-xml", _xml_names, texts=xml_texts, suffixes=(".xml", ".gold")),
     Format(
         "germeval-tsv",
         lambda split: (f"{split}.tsv",),
-        texts=published.germeval_texts,
+        texts=germeval_texts,
         suffixes=(".tsv",),
-        recognises=published.is_germeval,
+        recognises=is_germeval,
     ),
     OWN_TABLES,
 )
@@ -194,28 +540,27 @@ _UNREADABLE = (".xls", ".ods", ".numbers")
 
 
 def find_format(path: Path, name: str = "auto") -> Format:
-    """Returns the format of a folder or of a single file; detects it if `name` is "auto".
-
-    Args:
-        path: the folder or file.
-        name: one of NAMES; or "auto" for detection by file names and suffixes and, for .tsv, by the header.
-    """
+    """Returns the format of a folder or file: the one of NAMES, or the detected one if `name` is "auto"."""
     if name not in ("auto", *NAMES):
         raise ValueError(f"name: expected auto, {', '.join(NAMES[:-1])} or {NAMES[-1]}, got {name!r}")
     if not path.exists():
         raise DataError(path, None, "no such folder or file")
     if path.is_file():
-        check_uncompressed(path)
+        tables.check_uncompressed(path)
     if name != "auto":
         return next(one for one in FORMATS if one.name == name)
     if path.is_file():
         return _format_of_file(path)
-    found = [(one, file) for one in FORMATS if (file := _first_file(one, path)) is not None]
+    found: list[tuple[Format, Path]] = []
+    for one in FORMATS:
+        files = (one.file(path, split) for split in SPLITS)
+        first = next((file for file in files if file is not None and one.recognises(file)), None)
+        found += [] if first is None else [(one, first)]
     if not found:
         names = {name for one in FORMATS for split in SPLITS for name in one.names(split)}
         for file in sorted(path.iterdir()):
             if file.stem in names:  # train.csv.gz, for example
-                check_uncompressed(file)
+                tables.check_uncompressed(file)
         known = "; ".join(f"{' or '.join(one.names('train'))} ({one.name})" for one in FORMATS)
         reason = "expected data in a known format, got a folder without files in such a format"
         raise DataError(path, None, f"{reason}; rename the training file to one of: {known}")
@@ -230,12 +575,6 @@ def _fixed_task(one: Format, file: Path) -> Task | None:
     if one.texts is None:
         return one.task
     return one.published_task({file: one.read(file, Columns())}, dict.fromkeys(("aspects", "labels", "absent_label")))
-
-
-def _first_file(data_format: Format, folder: Path) -> Path | None:
-    """Returns the first file of a folder that has a format; None if there is none."""
-    files = (data_format.file(folder, split) for split in SPLITS)
-    return next((file for file in files if file is not None and data_format.recognises(file)), None)
 
 
 def _format_of_file(path: Path) -> Format:

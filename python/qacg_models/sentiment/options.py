@@ -9,8 +9,7 @@ from typing import Any
 
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
-from qacg_models.sentiment.columns import AUTO, QUOTING, Columns
-from qacg_models.sentiment.text_files import UTF_8
+from qacg_models.sentiment.columns import AUTO, QUOTING, UTF_8, Columns
 from qacg_models.utils.fields import MOST, SEED, convert_options, format_value, option
 from qacg_models.utils.machine import world_size
 

@@ -1,20 +1,25 @@
-"""Tables of your own as DataFrames of texts: CSV, TSV, TXT, JSON, JSONL, Excel and Parquet.
+"""Files as DataFrames of texts: tables of your own in CSV, TSV, TXT, JSON, JSONL, Excel and Parquet.
 
 The csv module reads the records of a CSV, because pandas cannot tell a record with fewer fields from one with empty
-cells. Their quotation marks and numbers of fields are checked.
+cells. Their quotation marks and numbers of fields are checked. All functions that read raise DataError for a file that
+cannot be read, is not in the given encoding, or violates its format.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import datetime
 import io
 import itertools
+import json
 import re
 import warnings
 import zipfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +28,7 @@ from qacg_models.sentiment.columns import (
     AUTO,
     DELIMITERS,
     SHEET_COLUMNS,
+    UTF_8,
     Columns,
     cell_text,
     check_names,
@@ -32,26 +38,29 @@ from qacg_models.sentiment.columns import (
     wide_aspects,
     without_empty_cells,
 )
-from qacg_models.sentiment.example import (
-    DataError,
-    ReadingWarning,
-    RowProblems,
-    Source,
-)
-from qacg_models.sentiment.text_files import (
-    check_uncompressed,
-    json_values,
-    numbered_lines,
-    open_text,
-    read_bytes,
-)
+from qacg_models.sentiment.example import DataError, ReadingWarning, RowProblems, Source
 from qacg_models.utils.machine import quiet
-from qacg_models.utils.text import counted, unescape_formula
+from qacg_models.utils.text import counted, parse_json, parse_json_at, unescape_formula
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+STANDARD_INPUT = Path("-")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+# Words of Western languages rarely have three consecutive accented letters.
+_NOT_WESTERN = re.compile("[\u00c0-\u00ff]{3}")
+# Single-byte Western encodings: their non-ASCII text is almost never valid UTF-8 by chance.
+_WESTERN = ("iso8859-1", "iso8859-15", "cp1252")
+# First bytes of files that are no UTF-8. UTF-32's mark begins with that of UTF-16.
+_BEGINNINGS = {
+    b"\x1f\x8b": "this looks like a gzip file: decompress it",
+    b"PK\x03\x04": "this looks like an Excel workbook or a ZIP file: rename a workbook so that it ends in .xlsx",
+    codecs.BOM_UTF32_LE: "this looks like UTF-32: pass --encoding utf-32",
+    codecs.BOM_UTF16_LE: "this looks like UTF-16: pass --encoding utf-16",
+    codecs.BOM_UTF16_BE: "this looks like UTF-16: pass --encoding utf-16",
+}
+_MARKS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 FORMATS = ("txt", "csv", "tsv", "json", "jsonl", "xlsx", "parquet")
 WITH_HEADER = ("csv", "tsv", "xlsx")
 WITH_COLUMNS = (*WITH_HEADER, "parquet")  # the formats of which predictions keep all columns
@@ -67,23 +76,19 @@ _BLOCK = 1 << 16  # records of a CSV that are converted at a time
 _LONGEST_HEADER = 100  # maximum number of lines; quoted names may contain line ends
 # Excel reads the delimiter from a first line such as `sep=;`, and does not show this line.
 _EXCEL_DELIMITER = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
+_SPACE = re.compile(r"\s*")
 
 
 def read_texts(
     path: Path, columns: Columns, data_format: str = "auto", skipped: RowProblems | None = None
 ) -> pd.DataFrame:
-    """Returns the texts of a file, with the columns of `columns.names()`, and with all others of a table.
+    """Returns the texts of a file (`read_table`), with the columns that `columns` names, and all others of a table.
 
     Args:
-        path: the file, or `text_files.STANDARD_INPUT`.
+        path: the file, or STANDARD_INPUT.
         columns: names of the columns of a table.
         data_format: one of FORMATS; "auto": the suffix of `path`. A txt file has one text per line.
         skipped: counter of rows with an empty cell, which are returned too; None: such rows raise DataError.
-
-    Raises:
-        DataError: the file cannot be read, is compressed, is in no known format, violates its format, has no texts, or
-            has an empty cell in every row. If `skipped` is None, an empty cell in any row raises DataError.
-        InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
     check_uncompressed(path)
     if data_format == "auto":
@@ -92,11 +97,12 @@ def read_texts(
         advice = f"select one with --format {{{','.join(FORMATS)}}}"
         advice = "write the texts to a CSV with the column text" if data_format == "xml" else advice
         raise DataError(path, None, f"expected a suffix of a known format, got {data_format!r}; {advice}")
-    table = read_table(path, columns, data_format)
+    table, fields = read_table(path, columns, data_format), columns.fields()
     if table.empty:
         raise DataError(path, None, "has no texts")
-    without_empty_cells(table, Source(path), columns, skipped)
-    return table if data_format in WITH_COLUMNS else table[columns.names()]
+    read = table[[*fields.values()]]
+    without_empty_cells(read.set_axis([*fields], axis=1), Source(path), columns, skipped)
+    return table if data_format in WITH_COLUMNS else read
 
 
 def read_table(path: Path, columns: Columns, data_format: str | None = None) -> pd.DataFrame:
@@ -105,22 +111,13 @@ def read_table(path: Path, columns: Columns, data_format: str | None = None) -> 
     Missing and blank cells are empty texts. Numbers and booleans are written as `cell_text` does. Blank lines, and rows
     of CSV, TSV and Excel with blank cells only, are no rows.
 
+    The index `line` is the number of the line on which a row begins (of the row, for Excel, Parquet and a JSON array on
+    one line). A ReadingWarning states which rows or sheets are left out, and which rows are doubtful.
+
     Args:
-        path: the file, or `text_files.STANDARD_INPUT`.
+        path: the file, or STANDARD_INPUT.
         columns: names of the columns that the file must have, and how its text is stored.
         data_format: one of FORMATS; a txt file has a text on each line. None: the suffix of `path`.
-
-    Returns:
-        A DataFrame whose index `line` is the number of the line on which a row begins (of the row, for Excel, Parquet
-        and a JSON array on one line).
-
-    Warns:
-        ReadingWarning: header rows of a survey tool are left out, sheets of a workbook are not read, records have fewer
-            fields than the header, or lines in quotation marks look like rows.
-
-    Raises:
-        DataError: the file cannot be read, or violates its format; the message names the file and, if known, the line.
-        InputError: the file is an Excel workbook, and openpyxl is not installed.
 
     Example:
         >>> from pathlib import Path
@@ -134,7 +131,7 @@ def read_table(path: Path, columns: Columns, data_format: str | None = None) -> 
     """
     data_format = data_format or path.suffix.lower().removeprefix(".")
     readers = {"csv": _csv_table, "tsv": _csv_table, "xlsx": _excel_table, "parquet": _parquet_table}
-    readers |= {"json": _json_table, "jsonl": _jsonl_table, "txt": _txt_table}
+    readers |= {"json": _json_table, "jsonl": partial(_json_table, lines=True), "txt": _txt_table}
     if data_format not in readers:
         reason = f"suffix: expected one of .{', .'.join(FORMATS)}, got {path.suffix!r}"
         raise DataError(path, None, f"{reason}; save the table in one of these formats")
@@ -144,6 +141,124 @@ def read_table(path: Path, columns: Columns, data_format: str | None = None) -> 
     if data_format in WITH_COLUMNS and set(table.columns) >= SHEET_COLUMNS:
         table = table.map(unescape_formula)
     return table
+
+
+def check_uncompressed(path: Path) -> None:
+    """Raises DataError, with advice, for a path with the suffix of a compressed file."""
+    if path.suffix.lower() in COMPRESSED:
+        raise DataError(path, None, f"expected a file that is not compressed, got {path.suffix}; decompress it")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Returns the content of a file, or of standard input for STANDARD_INPUT."""
+    try:
+        # closefd=False: closing the reader must not close the process's standard input.
+        with open(0, "rb", closefd=False) if path == STANDARD_INPUT else path.open("rb") as handle:
+            return handle.read()
+    except OSError as error:
+        raise DataError(path, None, f"cannot be read ({error.strerror})") from None
+
+
+def open_text(path: Path, encoding: str = UTF_8) -> io.TextIOWrapper:
+    """Returns a file, or standard input for STANDARD_INPUT, as a stream of text without a byte order mark.
+
+    Only line feeds end lines: other Unicode line ends occur inside texts.
+    """
+    content, name = read_bytes(path), codecs.lookup(encoding).name
+    if name == "utf-8" and b"\0" in content[:2]:
+        order = "be" if content[:1] == b"\0" else "le"
+        raise DataError(path, 1, f"looks like UTF-16 without a byte order mark: pass --encoding utf-16-{order}")
+    try:
+        content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise _encoding_error(path, content, encoding, error) from None
+    if name in ("utf-16", "utf-32") and content and not content.startswith(_MARKS):
+        reason = f"does not begin with a byte order mark, which {encoding} requires"
+        raise DataError(path, 1, f"{reason}; pass --encoding utf-8 or utf-16-le")
+    if name in _WESTERN and not content.isascii():
+        if content.startswith(_MARKS[2:]):
+            raise DataError(path, 1, f"looks like UTF-16, not {encoding}: pass --encoding utf-16")
+        with suppress(UnicodeDecodeError):
+            content.decode(UTF_8)
+            raise DataError(path, None, f"looks like UTF-8, not {encoding}: pass --encoding utf-8")
+    return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig" if name == "utf-8" else encoding, newline="\n")
+
+
+def _encoding_error(path: Path, content: bytes, encoding: str, error: UnicodeDecodeError) -> DataError:
+    """Returns the error for a file that is not in `encoding`, with the encoding that it probably has."""
+    number = content[: error.start].decode(encoding, "ignore").count("\n") + 1
+    byte = f"is 0x{content[error.start]:02x}"
+    if encoding != UTF_8:
+        place = f"byte {error.start + 1:,} of the file {byte}"
+        return DataError(path, number, f"is not {encoding} ({place}); pass the file's encoding with --encoding")
+    start = content.rfind(b"\n", 0, error.start) + 1
+    line = content[start:].split(b"\n", 1)[0]
+    western = line.decode("cp1252", "replace")
+    known = [advice for mark, advice in _BEGINNINGS.items() if number == 1 and content.startswith(mark)]
+    if known:
+        advice = known[0]
+    elif not line.decode(UTF_8, "ignore").removeprefix("\ufeff").isascii():
+        advice = "the line also has UTF-8 characters, so the file is damaged or mixes encodings: save it as UTF-8"
+    elif "\ufffd" in western or _NOT_WESTERN.search(western):
+        other = "pass the encoding that the file was saved in, such as --encoding cp1251 or gb18030"
+        advice = f"{other}, or save it as UTF-8"
+    else:
+        advice = "this looks like Windows-1252: pass --encoding cp1252"
+    return DataError(path, number, f"is not UTF-8 (byte {error.start - start + 1} of the line {byte}); {advice}")
+
+
+def numbered_lines(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
+    """Yields the number (from 1) and the text of every line, without its line end."""
+    for number, line in enumerate(open_text(path, encoding), 1):
+        yield number, line.rstrip("\r\n")
+
+
+def json_values(path: Path, encoding: str = UTF_8, lines: bool = False) -> Iterator[tuple[int, object]]:
+    """Yields the line number and the value of each item of a JSON array, or of each line of JSON lines.
+
+    The number of an item is that of the line on which it begins. If the whole array is on one line, as pandas writes
+    it, the number is the item's position in the array (from 1). Without `lines`, a file that is empty or begins with {
+    has JSON lines too.
+    """
+    text = "" if lines else open_text(path, encoding).read()
+    if text.strip() and not text.lstrip().startswith("{"):
+        yield from _array_items(path, text)
+        return
+    for number, line in enumerate(open_text(path, encoding) if lines else io.StringIO(text), 1):
+        if line.strip():
+            try:
+                yield number, parse_json(line.rstrip("\r\n"))
+            except json.JSONDecodeError as error:
+                advice = "write one object per line, or an array in a file that ends in .json"
+                reason = f"is not JSON ({error.msg}, column {error.colno}); {advice}"
+                raise DataError(path, number, reason) from None
+
+
+def _array_items(path: Path, text: str) -> Iterator[tuple[int, object]]:
+    """Yields the number and the value of each item of a JSON array (`json_values`)."""
+    position = _SPACE.match(text).end()
+    line, seen, number = 1, 0, 0
+    one_line = "\n" not in text.strip()
+    if not text.startswith("[", position):
+        raise DataError(path, None, "expected a JSON array, which begins with [, got other text")
+    position = _SPACE.match(text, position + 1).end()
+    more = not text.startswith("]", position)
+    while more:
+        line, seen, number = line + text.count("\n", seen, position), position, number + 1
+        try:
+            item, position = parse_json_at(text, position)
+        except json.JSONDecodeError as error:
+            raise DataError(path, error.lineno, f"is not JSON ({error.msg}, column {error.colno})") from None
+        yield number if one_line else line, item
+        position = _SPACE.match(text, position).end()
+        more = text.startswith(",", position)
+        if not more and not text.startswith("]", position):
+            raise DataError(path, text.count("\n", 0, position) + 1, "is not JSON (expected , or ] after an item)")
+        position = _SPACE.match(text, position + 1).end() if more else position
+    position = _SPACE.match(text, position + 1).end()
+    if position < len(text):
+        line = text.count("\n", 0, position) + 1
+        raise DataError(path, line, "expected the end of the file after the array, got more text")
 
 
 def _txt_table(path: Path, columns: Columns) -> pd.DataFrame:
@@ -161,15 +276,11 @@ def _csv_table(path: Path, columns: Columns) -> pd.DataFrame:
 
 
 def _find_delimiter(lines: Iterable[str], columns: Columns, suffix: str) -> tuple[str, int, Iterator[str]]:
-    """Detects the delimiter of a CSV file.
+    """Returns the delimiter of a CSV file, the number of removed lines (0 or 1), and all other lines.
 
-    A first line such as `sep=;`, which Excel reads, gives the delimiter. Without such a line, the result is the one
-    of the DELIMITERS that splits the header into the most fields. Delimiters with which the header has all required
-    columns take precedence over other delimiters. A header with one column fits all of them: the result is the tab for
-    a file with the suffix .tsv, else the comma.
-
-    Returns:
-        The delimiter, the number of removed lines (1 for a line such as `sep=;`, else 0), and all other lines.
+    A first line such as `sep=;`, which Excel reads, gives the delimiter. Without it, the result is the one of the
+    DELIMITERS that splits the header into the most fields, first among those with which the header has all required
+    columns. For a header with one column, it is the tab if the suffix is .tsv, else the comma.
     """
     lines = iter(lines)
     head: list[str] = []  # up to the end of the first non-blank record
@@ -240,17 +351,7 @@ class _CsvRecords:
         self.top = int(self.filled[0]) if len(self.filled) else 0
 
     def fitting(self) -> pd.DataFrame:
-        """Returns the table: the records below the header that are not blank, with the names of the header.
-
-        Warns:
-            ReadingWarning: records have fewer fields than the header; or lines of a record look like rows, but there is
-                only one column, or most such records need their quotation marks.
-
-        Raises:
-            DataError: the file is not CSV with this delimiter; records have more fields than the header, or one of
-                several, or are the parts of a record that a line end splits; or more records have lines that look like
-                rows than need their quotation marks.
-        """
+        """Returns the table: the records below the header that are not blank, with the names of the header."""
         header = [field.strip() for field in self._record(self.top)] if len(self.filled) else []
         joined = self._joined_rows(len(header))
         if len(joined) and joined[0] <= self.top and self.columns.quoting == AUTO:
@@ -273,30 +374,24 @@ class _CsvRecords:
 
     def _error(self, line: int, reason: str) -> DataError:
         """Returns the error for an error message of the csv module about the record that begins on `line`."""
+        ordinary = "pass --quoting none if quotation marks are ordinary characters"
         if "field limit" in reason:
-            reason = (
-                f"expected fields of at most {csv.field_size_limit():,} characters, got a longer field or a quotation"
-                " mark that is not closed; close the quotation mark, pass --quoting none if quotation marks are"
-                " ordinary characters, shorten the text, or write the data as JSONL"
-            )
+            most = f"expected fields of at most {csv.field_size_limit():,} characters"
+            reason = f"{most}, got a longer field or a quotation mark that is not closed"
+            reason += f"; close the quotation mark, {ordinary}, shorten the text, or write the data as JSONL"
         elif "new-line character" in reason:
             expected = "expected line feeds as line ends, got a carriage return alone"
             reason = f"{expected}; save the file with the line ends of Unix or Windows"
         else:
-            reason = (
-                f"is not CSV with the delimiter '{shown_delimiter(self.delimiter)}' ({reason}); double the quotation"
-                " marks inside a quoted field, pass --quoting none if quotation marks are ordinary characters, or pass"
-                " another delimiter with --delimiter"
-            )
+            reason = f"is not CSV with the delimiter '{shown_delimiter(self.delimiter)}' ({reason})"
+            doubled = "double the quotation marks inside a quoted field"
+            reason = f"{reason}; {doubled}, {ordinary}, or pass another delimiter with --delimiter"
         return DataError(self.path, line, reason)
 
     def _joined_rows(self, width: int) -> list[int]:
         """Returns the places of the records of several lines most of which look like rows of their own.
 
-        A line looks like a row if it has the header's number of delimiters. In a table of one column, all do.
-
-        Args:
-            width: number of fields of the header.
+        A line looks like a row if it has the delimiters of a header of `width` fields; with one field, all do.
         """
         import numpy as np
 
@@ -324,31 +419,22 @@ class _CsvRecords:
         needed[joined] = False
         if width > 1 and len(joined) > needed.sum():
             raise self._joined_error(joined[0])
-        warnings.warn(
-            f"{self.path}: {counted(len(joined), 'text')} in quotation marks on several lines, the first on lines"
-            f" {self.starts[joined[0]]} to {self.ends[joined[0]]}; if quotation marks are ordinary characters, pass"
-            " --quoting none",
-            ReadingWarning,
-            stacklevel=2,
-        )
+        several = f"{counted(len(joined), 'text')} in quotation marks on several lines"
+        first = f"the first on lines {self.starts[joined[0]]} to {self.ends[joined[0]]}"
+        advice = "if quotation marks are ordinary characters, pass --quoting none"
+        warnings.warn(f"{self.path}: {several}, {first}; {advice}", ReadingWarning, stacklevel=2)
 
     def _joined_error(self, place: int) -> DataError:
         first, last = int(self.starts[place]), int(self.ends[place])
-        return DataError(
-            self.path,
-            first,
+        reason = (
             f"expected one row in a field in quotation marks, got lines {first} to {last}, most of which have as many"
             " delimiters as the header; pass --quoting none if quotation marks are ordinary characters, or"
-            " --quoting minimal if they enclose a text of several lines",
+            " --quoting minimal if they enclose a text of several lines"
         )
+        return DataError(self.path, first, reason)
 
     def _check_widths(self, places: np.ndarray, header: list[str]) -> None:
-        """Raises DataError for records that do not fit the header, and warns of short ones (`fitting`).
-
-        Args:
-            places: places of the records below the header that are not blank.
-            header: the names of the columns.
-        """
+        """Raises DataError for records at `places` that do not fit the header, and warns of short ones."""
         import numpy as np
 
         most = len(header)
@@ -375,10 +461,10 @@ class _CsvRecords:
                 problems.add(int(self.starts[places[place]]), reason)
             quoted = f"put fields that contain '{shown}' or a line end into quotation marks"
             raise problems.error(f"{quoted}, and separate fields by '{shown}'")
-        if (short & ~omitted).any():
-            problems = RowProblems(self.path)
-            for place in np.flatnonzero(short & ~omitted):
-                problems.add(int(self.starts[places[place]]), "has fewer fields than the header")
+        problems = RowProblems(self.path)
+        for place in np.flatnonzero(short & ~omitted):
+            problems.add(int(self.starts[places[place]]), "has fewer fields than the header")
+        if problems.total:
             rows_with = counted(problems.total, "row has", "rows have")
             message = f"{rows_with} fewer fields than the header ({problems.lines()}); missing ones are read as empty"
             warnings.warn(f"{self.path}: {message}", ReadingWarning, stacklevel=2)
@@ -420,6 +506,7 @@ def _text_columns(records: list[list[str]]) -> pd.DataFrame:
 
 def _excel_table(path: Path, columns: Columns) -> pd.DataFrame:
     """Returns the first sheet; the cell of a formula has the value that the file stores, empty if it is an error."""
+    import numpy as np
     import pandas as pd
 
     try:
@@ -447,20 +534,19 @@ def _excel_table(path: Path, columns: Columns) -> pd.DataFrame:
     if unread:
         message = f"{path}: only the first sheet, {sheets[0].title!r}, is read; not {', '.join(unread)}"
         warnings.warn(message, ReadingWarning, stacklevel=2)
-    rows = {line + 1: row for line, *row in cells.itertuples(name=None)}
-    widths = {line: _filled_width(row) for line, row in rows.items()}
-    lines = [line for line, width in widths.items() if width]
-    header: list[str] = []
-    if lines:
-        header = [_excel_text(name).strip() for name in rows[lines[0]][: widths[lines[0]]]]
-        check_names(path, lines[0], header, columns)
-    for line in lines[1:]:
-        if widths[line] > len(header):
-            expected = f"expected {len(header)} cells as in the header, got {widths[line]}"
-            raise DataError(path, line, f"{expected}; name every column in the header")
-    names = distinct_names(header or columns.required())
-    texts = {name: [_excel_text(rows[line][place]) for line in lines[1:]] for place, name in enumerate(names)}
-    return text_table(texts, lines[1:])
+    filled = cells.map(lambda cell: not isinstance(cell, str) or bool(cell.strip())).to_numpy(bool)  # errors are NaN
+    widths = (filled * np.arange(1, filled.shape[1] + 1)).max(axis=1, initial=0)
+    top, *places = np.flatnonzero(widths).tolist() or [None]
+    if top is None:
+        return text_table({name: [] for name in columns.required()}, [])
+    header = [_excel_text(name).strip() for name in cells.iloc[top, : widths[top]]]
+    check_names(path, top + 1, header, columns)
+    for place in places:
+        if widths[place] > len(header):
+            expected = f"expected {len(header)} cells as in the header, got {widths[place]}"
+            raise DataError(path, place + 1, f"{expected}; name every column in the header")
+    texts = cells.iloc[places, : len(header)].map(_excel_text)
+    return text_table(dict(zip(distinct_names(header), texts.to_numpy().T)), [place + 1 for place in places])
 
 
 def _excel_text(cell: object) -> str:
@@ -469,12 +555,6 @@ def _excel_text(cell: object) -> str:
         return _plain_text(cell)
     text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), cell)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs
-
-
-def _filled_width(cells: list[object]) -> int:
-    """Returns the number of cells up to the last one that is not blank; NaN is the cell of an error such as #N/A."""
-    filled = (place for place, cell in enumerate(cells, 1) if not (isinstance(cell, str) and not cell.strip()))
-    return max(filled, default=0)
 
 
 def _parquet_table(path: Path, columns: Columns) -> pd.DataFrame:
@@ -490,10 +570,6 @@ def _parquet_table(path: Path, columns: Columns) -> pd.DataFrame:
         check_names(path, 1, found.column_names, columns)
     values = {name: column.to_pylist() for name, column in zip(found.column_names, found.columns)}
     return _checked_texts(path, values, range(1, len(found) + 1), columns)
-
-
-def _jsonl_table(path: Path, columns: Columns) -> pd.DataFrame:
-    return _json_table(path, columns, lines=True)
 
 
 def _json_table(path: Path, columns: Columns, lines: bool = False) -> pd.DataFrame:

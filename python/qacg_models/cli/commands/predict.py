@@ -23,7 +23,7 @@ from qacg_models.cli.flags import (
     resolve_text_flags,
 )
 from qacg_models.errors import InputError
-from qacg_models.sentiment.text_files import STANDARD_INPUT
+from qacg_models.sentiment.tables import STANDARD_INPUT
 from qacg_models.utils.files import check_not_input, check_writable, explain_write_errors, lock_output, partial_path
 from qacg_models.utils.machine import world_size
 from qacg_models.utils.text import clipped, counted
@@ -198,7 +198,7 @@ def _read(arguments: argparse.Namespace, skipped: RowProblems) -> tuple[pd.DataF
     resolve_text_flags(arguments, arguments.model)
     if arguments.input is None:
         lines = range(1, len(arguments.text) + 1)
-        return pd.DataFrame({"text": arguments.text}, index=lines), Columns().of_texts()
+        return pd.DataFrame({"text": arguments.text}, index=lines), Columns(aspect=None, label=None)
     fields = {name: getattr(arguments, f"{name}_column") for name in ("text", "id", "target", "aspect")}
     reading = {name: getattr(arguments, name) for name in ("delimiter", "encoding", "quoting")}
     columns = Columns(**fields, label=None, **reading)

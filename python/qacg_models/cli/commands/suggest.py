@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "with: expected a model trained on a table with a row for each text and aspect, got a model trained on"
                 " a wide table, which has a column for each aspect. Omit --with."
             )
-    for name in columns.names():
+    for name in columns.fields().values():
         if name in (HINT, SPLIT_COLUMN):
             raise InputError(f"columns: expected a name other than {HINT} and {SPLIT_COLUMN}, got {name!r}")
     labelled = [] if arguments.labelled is None else read_sheet(arguments.labelled, columns)

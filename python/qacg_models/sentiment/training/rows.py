@@ -17,7 +17,7 @@ from torch.utils.data import Sampler
 
 from qacg_models.errors import InputError
 from qacg_models.sentiment.dataset import Dataset
-from qacg_models.sentiment.encoding import Encoding, FeatureTable, by_length
+from qacg_models.sentiment.encoding import FeatureTable, by_length
 from qacg_models.sentiment.example import Example, text_fraction
 from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.utils.text import counted
@@ -64,15 +64,13 @@ def encode_splits(
     Raises:
         InputError: `max_length` leaves no room for text.
     """
-    encoding = Encoding(tokenizer, getattr(config, "contexts", None), options.max_length, options.context_standalone)
+    contexts = getattr(config, "contexts", None)
 
     def encode(name: str, rows: Sequence[Example]) -> FeatureTable:
-        features = FeatureTable(rows, encoding)
+        features = FeatureTable(rows, tokenizer, contexts, options.max_length, options.context_standalone)
         if features.truncated:
             total = counted(len(rows), "row")
-            say(
-                f"truncated to {encoding.max_length} tokens: {features.truncated:,} of {total} of {name} (--max-length)"
-            )
+            say(f"truncated to {options.max_length} tokens: {features.truncated:,} of {total} of {name} (--max-length)")
         return features
 
     rows = evaluation_sample(dataset.splits[split], MAX_EVALUATED, options.seed)

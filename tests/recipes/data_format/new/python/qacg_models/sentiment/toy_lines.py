@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.sentiment.columns import Columns
+from qacg_models.sentiment.columns import Columns, text_table
 from qacg_models.sentiment.example import DataError
-from qacg_models.sentiment.columns import text_table
-from qacg_models.sentiment.text_files import numbered_lines
+from qacg_models.sentiment.tables import numbered_lines
 
 if TYPE_CHECKING:
     from pandas import DataFrame
