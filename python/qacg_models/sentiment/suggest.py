@@ -391,7 +391,7 @@ def new_rows(
         seed: seed of the random rows.
     """
     from_model = isinstance(source, Predictor)
-    names = list(source.aspects) if from_model else [one.name for one in source]
+    names = list(source.trained.task.aspects) if from_model else [one.name for one in source]
     count_dev = 0 if any(row.split == "dev" for row in labelled) else count // 4
     count_random = 0 if from_model else count // 4
     before = {normalized(row.text) for row in labelled}
