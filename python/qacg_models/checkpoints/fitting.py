@@ -182,30 +182,17 @@ def _released_attention(name: str) -> str:
 
 @dataclass
 class Report:
-    """The report about one checkpoint. Tensors have their names in this package unless stated otherwise.
+    """The report about one checkpoint. Tensors have their names in this package unless stated otherwise."""
 
-    Attributes:
-        source: the file or index.
-        layout: description of the tensor names in the source.
-        model: name of the model's class.
-        loaded: tensors with values from the source, reshaped tensors included.
-        missing: tensors of the model without values from the source: the source lacks them, or has another size.
-        unexpected: names in the source of tensors that the model does not have.
-        unused: names in the source of tensors that the model does not require: buffers that are computed from the
-            sizes, a pooler or its gate.
-        reshaped: a note of the change for each tensor whose shape differs from the source.
-        notes: other decisions, one sentence each.
-    """
-
-    source: str
-    layout: str
-    model: str
-    loaded: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-    reshaped: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    source: str  # the file or index
+    layout: str  # description of the tensor names in the source
+    model: str  # name of the model's class
+    loaded: list[str] = field(default_factory=list)  # tensors with values from the source, reshaped ones included
+    missing: list[str] = field(default_factory=list)  # tensors of the model without values from the source
+    unexpected: list[str] = field(default_factory=list)  # names in the source of tensors that the model does not have
+    unused: list[str] = field(default_factory=list)  # names in the source of tensors that the model does not require
+    reshaped: dict[str, str] = field(default_factory=dict)  # the change of each tensor whose shape differs
+    notes: list[str] = field(default_factory=list)  # other decisions, one sentence each
 
     @property
     def clean(self) -> bool:
@@ -292,20 +279,14 @@ def named(
 
 @dataclass(frozen=True)
 class Permissions:
-    """What loading may do to a checkpoint that does not fit; nothing by default.
+    """What loading may do to a checkpoint that does not fit; nothing by default."""
 
-    Attributes:
-        initialize_missing: initialise at random the missing tensors of the encoder, and of parts that the checkpoint
-            contains incompletely. (Parts that it does not contain at all need no permission.)
-        truncate_contexts: drop the last context embeddings.
-        ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
-        drop_unplaced: drop tensors that the format of a conversion cannot store, such as contexts.
-    """
-
+    # Initialise at random the missing tensors of the encoder, and of parts that the checkpoint contains incompletely.
+    # Parts that it does not contain at all need no permission.
     initialize_missing: bool = False
-    truncate_contexts: bool = False
-    ignore_mismatched_sizes: bool = False
-    drop_unplaced: bool = False
+    truncate_contexts: bool = False  # drop the last context embeddings
+    ignore_mismatched_sizes: bool = False  # initialise the head at random if the checkpoint's head has another size
+    drop_unplaced: bool = False  # drop tensors that the format of a conversion cannot store, such as contexts
 
 
 NOTHING = Permissions()

@@ -82,24 +82,19 @@ class CheckpointLoading:
         converted from TensorFlow. A head over any encoder reads its own checkpoints, and those of the encoder, whose
         tensor names may have any prefix.
 
-        A logger reports loaded, missing, unexpected and reshaped tensors, at level INFO if all tensors match, otherwise
-        at level WARNING. Parts that the checkpoint does not contain (a head, a pooler, the context layers) keep their
-        initial values.
+        A logger reports loaded, missing, unexpected and reshaped tensors, at level WARNING unless all tensors match.
+        Parts that the checkpoint does not contain (a head, a pooler, the context layers) keep their initial values.
 
         Args:
-            pretrained_model_name_or_path: a folder, a file of weights with its configuration beside it, or the
-                name of a repository on the hub; None: the weights are those of the argument
-                `state_dict`, as in transformers.
+            pretrained_model_name_or_path: a folder, a file of weights with its configuration beside it, or the name of
+                a repository on the hub; None: the weights are those of the argument `state_dict`.
             *model_args: arguments of the constructor after the configuration.
             config: a configuration, or its file or folder; None: the file beside the weights. A head over an encoder
                 requires it for the checkpoint of the encoder only, whose configuration does not describe the head.
-            initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
-                raise an error.
-            truncate_contexts: allow dropping the last context embeddings, if the checkpoint has more than `contexts`
-                has names. Checkpoints of the released code have 8.
+            initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks.
+            truncate_contexts: drop the last context embeddings if the checkpoint has more than `contexts` has names.
             ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
-            output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
-                key "report".
+            output_loading_info: also return the loading info of transformers, with the report under the key "report".
             subfolder: folder of the checkpoint inside the folder or repository.
             use_safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
             variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`.
@@ -112,29 +107,21 @@ class CheckpointLoading:
 
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
-            TypeError, ValueError: another argument is invalid, such as weights_only=False, or state_dict or gguf_file
-                in addition to a checkpoint.
+            TypeError, ValueError: another argument is invalid, such as weights_only=False.
             OSError: a file cannot be read, or the path does not exist and the download from the hub failed.
         """
         if not weights_only:
             raise ValueError("weights_only: expected True, got False. Pickled code never runs.")
         name: Any = pretrained_model_name_or_path
         if name is None:
-            return super().from_pretrained(
-                None,
-                *model_args,
-                config=config,
-                ignore_mismatched_sizes=ignore_mismatched_sizes,
-                output_loading_info=output_loading_info,
-                **kwargs,
-            )
+            kwargs |= {"ignore_mismatched_sizes": ignore_mismatched_sizes, "output_loading_info": output_loading_info}
+            return super().from_pretrained(None, *model_args, config=config, **kwargs)
         for other in ("state_dict", "gguf_file"):
             if kwargs.get(other) is not None:
                 raise ValueError(f"{other}: expected None with the checkpoint {name}, got a value. Omit {other}.")
         download = {option: kwargs.pop(option) for option in _DOWNLOAD if option in kwargs}
         path = locate(name, subfolder=subfolder, use_safetensors=use_safetensors, variant=variant, **download)
-        known = cls.config_class()
-        fields = {}
+        known, fields = cls.config_class(), {}
         if not isinstance(config, PreTrainedConfig):
             names = [option for option in kwargs if option not in OPTIONS and hasattr(known, option)]
             fields = {option: kwargs.pop(option) for option in names}
