@@ -15,23 +15,16 @@ bert.embeddings.LayerNorm.bias
 bert.pooler.dense.weight
 bert.pooler.dense.bias
 """
+# Modules of a layer, each with a weight and a bias.
 LAYER = """
-attention.self.query.weight
-attention.self.query.bias
-attention.self.key.weight
-attention.self.key.bias
-attention.self.value.weight
-attention.self.value.bias
-attention.output.dense.weight
-attention.output.dense.bias
-attention.output.LayerNorm.weight
-attention.output.LayerNorm.bias
-intermediate.dense.weight
-intermediate.dense.bias
-output.dense.weight
-output.dense.bias
-output.LayerNorm.weight
-output.LayerNorm.bias
+attention.self.query
+attention.self.key
+attention.self.value
+attention.output.dense
+attention.output.LayerNorm
+intermediate.dense
+output.dense
+output.LayerNorm
 """
 # Our name of an attention layer, and its name in the other published naming.
 COMPACT = """
@@ -49,8 +42,8 @@ lambda_k_context_layer  lambda_Kc
 
 def backbone_names(layers):
     """Lists the tensors of a BERT without a head, by their names in this package."""
-    inner = [f"bert.encoder.layer.{i}.{name}" for i in range(layers) for name in LAYER.split()]
-    return EMBEDDINGS.split() + inner
+    names = [f"{module}.{kind}" for module in LAYER.split() for kind in ("weight", "bias")]
+    return EMBEDDINGS.split() + [f"bert.encoder.layer.{i}.{name}" for i in range(layers) for name in names]
 
 
 def backbone(state):

@@ -6,8 +6,7 @@ from qacg_models.cli.program import main
 def error_of(capsys, *arguments) -> str:
     """Runs a command that must fail with status 2 and print one line of error to stderr; returns its stderr.
 
-    Other lines are allowed before the error: train describes its data on stdout, suggest prints the number of sentences
-    to stderr, and predict and evaluate print their batch size and threads there.
+    train may print before on stdout, suggest on stderr, and predict and evaluate their batch size and threads there.
     """
     capsys.readouterr()
     assert main(list(map(str, arguments))) == 2

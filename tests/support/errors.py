@@ -7,13 +7,7 @@ import pytest
 
 
 def raises(error: str):
-    """Returns a context manager that expects an error.
-
-    For example, `with raises("ValueError: heads: expected at least 1, got 0"):`.
-
-    Args:
-        error: the error's type and a part of its message; "..." stands for any text.
-    """
+    """Expects an error, as in `with raises("ValueError: heads: expected at least 1, got 0"):`; "..." is any text."""
     name, _, message = error.partition(": ")
     kind = getattr(builtins, name, None) or _error_of_the_models(name)
     return pytest.raises(kind, match="(?s)" + ".*".join(map(re.escape, message.split("..."))))

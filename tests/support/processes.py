@@ -12,14 +12,10 @@ SUPPORT = ROOT / "tests/support"
 def run_python(
     *arguments: object, cwd: Path = ROOT, status: int | None = 0, paths: tuple = (ROOT,), **variables: str
 ) -> subprocess.CompletedProcess:
-    """Runs Python with these arguments and checks its exit status.
+    """Runs Python with these arguments, and checks its exit status (None: any).
 
-    Args:
-        *arguments: the arguments of Python.
-        cwd: working folder.
-        status: the expected exit status; None allows any.
-        paths: import paths that come before the paths in this process's PYTHONPATH.
-        **variables: environment variables in addition to the variables of this process.
+    `paths` are import paths that come before those in this process's PYTHONPATH; `variables` are further environment
+    variables.
     """
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     environment = os.environ | variables | {"PYTHONPATH": os.pathsep.join(map(str, filter(None, [*paths, *inherited])))}
