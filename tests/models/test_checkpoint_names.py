@@ -28,7 +28,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_layout_maps_published_names_to_ours(form, outer):
     theirs = {outer + name: ours for name, ours in FORMS[form]({name: name for name in [*OURS, *CONTEXT]}).items()}
-    layout = Layout.of(theirs)
+    layout = Layout.of_bert(theirs)
     assert {name: layout.to_ours(name) for name in theirs} == theirs
     assert layout.attention == ("compact" if form == "compact" else "released")
     assert layout.outer == outer
@@ -36,19 +36,19 @@ def test_layout_maps_published_names_to_ours(form, outer):
 
 def test_buffers_are_ignored():
     assert Layout().to_ours("bert.embeddings.position_ids") is None
-    assert Layout(base="").to_ours("embeddings.position_ids") is None
+    assert Layout(encoder="").to_ours("embeddings.position_ids") is None
 
 
 def test_layout_of_no_bert_or_several_raises():
     with pytest.raises(
         CheckpointError, match=r"expected a BERT .*got 2 other tensors \(the first ones: h\.0\.w, wte\.weight\)"
     ):
-        Layout.of(["wte.weight", "h.0.w"])
+        Layout.of_bert(["wte.weight", "h.0.w"])
     with raises("CheckpointError: expected a BERT"):
-        Layout.of([])
+        Layout.of_bert([])
     twins = [f"{side}.bert.embeddings.word_embeddings.weight" for side in ("query", "passage")]
     with raises("CheckpointError: expected one encoder, got 2, with the prefixes 'passage.bert.', 'query.bert.'"):
-        Layout.of(twins)
+        Layout.of_bert(twins)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from qacg_models.checkpoints.fitting import BERTSUM_ALIASES, HeadLayout
+from qacg_models.checkpoints.fitting import BERTSUM_ALIASES, Layout
 from qacg_models.cli.program import main
 from qacg_models.conversion import convert
 from qacg_models.errors import CheckpointError
@@ -71,7 +71,7 @@ def test_bertsum_layout_maps_published_names(successor):
     theirs = [name.replace("encoder.", "ext_layer.", 1) if successor and "*" in name else name for _, name in ROWS]
     theirs = [name.rstrip("*") for name in theirs]
     encoder = {name.removeprefix("bert.") for name in ours if name.startswith("bert.")}
-    layout = HeadLayout.of(theirs, encoder, "bert.", BERTSUM_ALIASES)
+    layout = Layout.of_head(theirs, encoder, "bert.", BERTSUM_ALIASES)
     assert [layout.to_ours(name) for name in theirs] == [row[0] for row in ROWS]
 
 

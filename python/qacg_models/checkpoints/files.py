@@ -80,7 +80,7 @@ def open_source(path: Path | str, *, config: Path | str | None = None) -> Source
     weights = weights_file(Path(path))
     found = read_tensors(weights)
     try:
-        layout = Layout.of(found)
+        layout = Layout.of_bert(found)
     except CheckpointError as error:
         raise CheckpointError(f"{weights}: {error}") from None
     fields_path = config_file(weights, config)

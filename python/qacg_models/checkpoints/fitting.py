@@ -4,8 +4,7 @@ Every tensor that does not fit raises CheckpointError, unless `Permissions` allo
 
 The names in this package are those of a model with a head, such as `classifier.bias`. The attention layers are named
 as in the released code: `bert.encoder.layer.0.attention.self.query.weight`. A `Layout` describes the names in a
-checkpoint of a BERT, a `HeadLayout` those in a checkpoint of a head over any encoder. In each layout, all names may
-have the prefix `module.`, from training on several GPUs.
+checkpoint. In each layout, all names may have the prefix `module.`, from training on several GPUs.
 
 | layout | tensor of the encoder | tensor of the head |
 |---|---|---|
@@ -39,8 +38,6 @@ WORDS = "bert.embeddings.word_embeddings.weight"
 BERTSUM_ALIASES = (("ext_layer.", "encoder."),)
 _ATTENTION = "attention.self."
 _DATA_PARALLEL = "module."
-# First components of backbone names, which distinguish them from heads without a prefix.
-_BACKBONE_MODULES = ("embeddings", "encoder", "pooler", "context_embeddings")
 _ANCHOR = re.compile(
     r"^(?P<prefix>.*?)(?:embeddings\.(?:word|position|token_type)_embeddings\.|encoder\.layer\.\d+\.attention\.)"
 )
@@ -53,14 +50,17 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 @dataclass(frozen=True)
 class Layout:
-    """The tensor names in a checkpoint of a BERT."""
+    """The tensor names in a checkpoint. In this package, those of an encoder have the prefix `base`, others none."""
 
-    outer: str = ""  # prefix of all names, including heads, such as `module.`
-    base: str = BASE  # prefix of backbone names after `outer`: `bert.`, or nothing
+    encoder: str = BASE  # prefix of the encoder in the checkpoint, such as `module.bert.`, or nothing
+    outer: str = ""  # prefix of the other tensors in the checkpoint, such as `module.`
+    base: str = BASE
+    modules: Collection[str] = ("embeddings", "encoder", "pooler", "context_embeddings")  # of the encoder
+    aliases: Collection[tuple[str, str]] = ()  # pairs (published name, name here) of head modules, with a dot
     attention: str = "released"  # the naming of the attention layers, a key of NAMINGS
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Layout:
+    def of_bert(cls, names: Iterable[str]) -> Layout:
         """Returns the layout of a checkpoint with these names; raises CheckpointError unless they are of one BERT."""
         names = list(names)
         prefixes = sorted({match["prefix"] for name in names if (match := _ANCHOR.match(name))})
@@ -76,48 +76,15 @@ class Layout:
                 f"expected one encoder, got {len(prefixes)}, with the prefixes {found}. Save the tensors of "
                 "one encoder."
             )
-        base = BASE if prefixes[0].endswith(BASE) else ""
         compact = f"{_ATTENTION}{NAMINGS['compact']['query']}."
-        return cls(
-            outer=prefixes[0].removesuffix(base),
-            base=base,
-            attention="compact" if any(compact in name for name in names) else "released",
-        )
-
-    def to_ours(self, name: str) -> str | None:
-        """Returns the name in this package for a name in the checkpoint; None for a buffer that no model has.
-
-        Both namings of attention and of LayerNorm are accepted, whatever the layout.
-        """
-        name = name.removeprefix(self.outer)
-        if not self.base and name.split(".")[0] in _BACKBONE_MODULES:
-            name = BASE + name
-        return None if name in _BUFFERS else _released_attention(_without_gamma_beta(name))
-
-    def describe(self) -> str:
-        """Describes the tensor names for the report of a load: `prefix 'bert.', attention Wq/Wk/Wv`."""
-        prefix = f"prefix {self.outer + self.base!r}" if self.outer + self.base else "no prefix"
-        return f"{prefix}, attention Wq/Wk/Wv" if self.attention == "compact" else prefix
-
-
-@dataclass(frozen=True)
-class HeadLayout:
-    """The tensor names in a checkpoint of a model with a head over any encoder.
-
-    In this package, tensors of the encoder have the base prefix of the model, and tensors of the head have no prefix.
-    """
-
-    base: str  # prefix of the encoder in this package, such as `bert.`
-    modules: frozenset[str]  # first components of the encoder's names after its prefix
-    encoder: str  # prefix of the encoder in the checkpoint
-    outer: str  # prefix of the head in the checkpoint
-    aliases: Collection[tuple[str, str]]  # pairs (published name, name here) of a head module, which end with a dot
+        attention = "compact" if any(compact in name for name in names) else "released"
+        return cls(encoder=prefixes[0], outer=prefixes[0].removesuffix(BASE), attention=attention)
 
     @classmethod
-    def of(
-        cls, names: Iterable[str], encoder_names: Collection[str], base: str, aliases: Collection[tuple[str, str]] = ()
-    ) -> HeadLayout:
-        """Returns the layout of a checkpoint with these names; `encoder_names` are those of the encoder, no prefix."""
+    def of_head(
+        cls, names: Iterable[str], encoder_names: Collection[str], base: str, aliases: Collection[tuple[str, str]]
+    ) -> Layout:
+        """Returns the layout of a checkpoint of a head over any encoder, whose tensors are called `encoder_names`."""
         prefixes: Counter[str] = Counter()
         for name in names:
             parts = _without_gamma_beta(name).split(".")
@@ -126,24 +93,27 @@ class HeadLayout:
                     prefixes["".join(f"{part}." for part in parts[:i])] += 1
         encoder = prefixes.most_common(1)[0][0] if prefixes else base
         outer = _DATA_PARALLEL if encoder.startswith(_DATA_PARALLEL) else ""
-        modules = frozenset(name.split(".")[0] for name in encoder_names)
-        return cls(base, modules, encoder, outer, aliases)
+        return cls(encoder, outer, base, {name.split(".")[0] for name in encoder_names}, aliases)
 
-    def to_ours(self, name: str) -> str:
-        """Returns the name in this package for a name in the checkpoint."""
+    def to_ours(self, name: str) -> str | None:
+        """Returns the name in this package for a name in the checkpoint; None for a buffer that no model has.
+
+        Both namings of attention and of LayerNorm are accepted, whatever the layout.
+        """
         name = _without_gamma_beta(name)
-        # If the names of the encoder have no prefix, tensors outside its modules belong to a head of another program.
-        if name.startswith(self.encoder) and (self.encoder or name.split(".")[0] in self.modules):
-            return self.base + name.removeprefix(self.encoder)
-        name = name.removeprefix(self.outer)
-        for theirs, ours in self.aliases:
-            if name.startswith(theirs):
-                return ours + name.removeprefix(theirs)
-        return name
+        inner = name.removeprefix(self.encoder)
+        if name.startswith(self.encoder) and inner.split(".")[0] in self.modules:
+            name = self.base + inner
+        else:
+            name = name.removeprefix(self.outer)
+            for theirs, ours in self.aliases:
+                if name.startswith(theirs):
+                    return ours + name.removeprefix(theirs)
+        return None if name in _BUFFERS else _released_attention(name)
 
-    def describe(self) -> str:
-        """Describes the tensor names for the report of a load: `encoder under 'bert.'`."""
-        return f"encoder under {self.encoder!r}" if self.encoder else "encoder without prefix"
+    def __str__(self) -> str:
+        encoder = f"encoder under {self.encoder!r}" if self.encoder else "encoder without prefix"
+        return f"{encoder}, attention Wq/Wk/Wv" if self.attention == "compact" else encoder
 
 
 def part_of(name: str) -> str:
@@ -245,7 +215,7 @@ class Source:
     """The content of a checkpoint."""
 
     path: Path  # the file of weights, or the index of its shards
-    layout: Layout | HeadLayout
+    layout: Layout
     tensors: dict[str, Tensor]  # by their names in this package
     names: dict[str, str]  # for each name in this package the name in the checkpoint, for messages
     unused: list[str]  # names in the checkpoint of buffers, which no model has
@@ -260,7 +230,7 @@ class Source:
 def named(
     weights: Path,
     found: Mapping[str, Tensor],
-    layout: Layout | HeadLayout,
+    layout: Layout,
     fields: dict[str, object] | None = None,
     fields_path: Path | None = None,
 ) -> Source:
@@ -320,7 +290,7 @@ def fit(
         not_needed: regular expression for the names of tensors that the model does not use.
         buffers: names of tensors that the model computes, which the checkpoint may lack.
     """
-    report = Report(str(source.path), source.layout.describe(), model, unused=list(source.unused))
+    report = Report(str(source.path), str(source.layout), model, unused=list(source.unused))
     state: dict[str, Tensor] = {}
     for name, shape in expected.items():
         tensor, place = source.tensors.get(name), f"{source.path}: {source.called(name)}"

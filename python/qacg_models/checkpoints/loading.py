@@ -27,7 +27,6 @@ from qacg_models.checkpoints.fitting import (
     BASE,
     NOTHING,
     WORDS,
-    HeadLayout,
     Layout,
     Permissions,
     Report,
@@ -182,7 +181,7 @@ class EncoderCheckpointLoading(CheckpointLoading):
 class HeadCheckpointLoading(CheckpointLoading):
     """Mixin that loads checkpoints of a model with a head over any encoder, or of its encoder only."""
 
-    published_aliases: ClassVar[Collection[tuple[str, str]]] = ()  # see `HeadLayout.of`
+    published_aliases: ClassVar[Collection[tuple[str, str]]] = ()  # see `Layout.of_head`
 
     @classmethod
     def from_file(
@@ -205,7 +204,7 @@ class HeadCheckpointLoading(CheckpointLoading):
             skeleton = cls(copy.deepcopy(config), *model_args)
         base, shapes = f"{cls.base_model_prefix}.", {name: x.shape for name, x in skeleton.state_dict().items()}
         encoder_names = {name.removeprefix(base) for name in shapes if name.startswith(base)}
-        source = named(weights, found, HeadLayout.of(found, encoder_names, base, cls.published_aliases))
+        source = named(weights, found, Layout.of_head(found, encoder_names, base, cls.published_aliases))
         state, report = fit(
             source,
             shapes,
@@ -258,7 +257,7 @@ def prepare(
             )
     with torch.device("meta"):
         model = model_class(copy.deepcopy(config), **model_options)
-    layout = Layout(base=BASE if hasattr(model, BASE.removesuffix(".")) else "")
+    layout = Layout(encoder=BASE if hasattr(model, BASE.removesuffix(".")) else "")
     own_names = {name: layout.to_ours(name) or name for name in model.state_dict()}
     tensors, report = fit(
         source,
