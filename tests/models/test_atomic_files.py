@@ -192,12 +192,3 @@ def test_lock_output_without_file_locks_warns(tmp_path, monkeypatch):
     assert printed == [
         f"warning: the file system of {tmp_path} has no locks; do not start another run with the same output"
     ]
-
-
-def test_lock_output_in_unwritable_folder_raises(tmp_path):
-    (tmp_path / "file").touch()
-    with (
-        raises("InputError: .model.lock: cannot be written ("),
-        lock_output(tmp_path / "file/model", quiet),
-    ):
-        pass

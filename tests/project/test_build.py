@@ -6,20 +6,17 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
-from pathlib import Path
 
 import checks
 import pytest
 import torch
 import wheels
 from native import commands, compilers, cuda, environment, torch_headers
+from processes import ROOT, run_python
 from setuptools import Distribution, Extension
 
 from qacg_kernels.utils import native_libraries
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -60,18 +57,12 @@ def test_missing_or_old_toolkit_is_rejected(toolkit, tmp_path, monkeypatch):
     assert cuda.why_not() == "nvcc: expected CUDA 12.0 or newer, got 11.8"
 
 
-def fake_torch(folder, version):
-    """A folder with the file by which the build recognises an installed torch."""
-    folder.mkdir(exist_ok=True)
-    (folder / "version.py").write_text(f"__version__ = '{version}'\n")
-    return folder
-
-
 @pytest.mark.parametrize("name", ["_cpu", "_cuda"])
 def test_old_torch_is_named_with_the_oldest_supported(name, toolkit, monkeypatch, tmp_path):
     toolkit("12.8")
     monkeypatch.setenv("QACG_BUILD_CUDA", "1")
-    monkeypatch.setattr(torch_headers, "torch_folder", lambda: fake_torch(tmp_path / "torch", "2.9.1+cu128"))
+    (tmp_path / "version.py").write_text("__version__ = '2.9.1+cu128'\n")
+    monkeypatch.setattr(torch_headers, "torch_folder", lambda: tmp_path)
     assert commands.why_not_built(commands.LIBRARIES[name]).startswith("torch: expected 2.10 or newer, got 2.9.1+cu128")
 
 
@@ -187,14 +178,9 @@ def test_build_variable_of_another_form_raises(read, variable, value, expected, 
         read()
 
 
-def build(folder, **variables):
-    command = [sys.executable, "setup.py", "build_ext", "--build-lib", folder, "--build-temp", folder / "temp"]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, check=False)
-
-
 def test_library_that_is_not_built_leaves_its_reason(tmp_path, monkeypatch):
-    done = build(tmp_path, QACG_BUILD_CPU="0", QACG_BUILD_CUDA="0")
-    assert done.returncode == 0, done.stderr
+    folders = ("--build-lib", tmp_path, "--build-temp", tmp_path / "temp")
+    run_python("setup.py", "build_ext", *folders, QACG_BUILD_CPU="0", QACG_BUILD_CUDA="0")
     monkeypatch.setattr(native_libraries, "_PACKAGE", tmp_path / "qacg_kernels")
     for name in ("_cpu", "_cuda"):
         reason = f"QACG_BUILD{name.upper()}=0 was set at installation"

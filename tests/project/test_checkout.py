@@ -26,16 +26,14 @@ def checkout(tmp_path):
 
 def test_checkout_has_commit_and_changes(checkout):
     file, commit = checkout
-    assert checkout_of(file) == (commit, False)
     results = file.parent.parent / "results"
+    without_results = ("--", ":/", ":(top,exclude)results")
+    assert checkout_of(file) == (commit, False)
     results.mkdir()
     (results / "row").write_text("{}")
-    assert checkout_of(file) == (commit, True)
-    assert checkout_of(file, "-uno") == (commit, False)
-    assert checkout_of(file, "--", ":/", ":(top,exclude)results") == (commit, False)
+    assert [checkout_of(file, *flags)[1] for flags in ((), ("-uno",), without_results)] == [True, False, False]
     file.write_text("x = 2\n")
-    assert checkout_of(file, "-uno") == (commit, True)
-    assert checkout_of(file, "--", ":/", ":(top,exclude)results") == (commit, True)
+    assert [checkout_of(file, *flags)[1] for flags in (("-uno",), without_results)] == [True, True]
 
 
 def test_file_outside_a_checkout_has_no_commit(checkout, tmp_path_factory, monkeypatch):

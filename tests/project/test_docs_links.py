@@ -6,15 +6,9 @@ import pytest
 from docs_pages import DOCS, all_pages, page
 
 ROOT = DOCS.parent
-FILES = sorted(
-    {f"../{path.relative_to(ROOT).with_suffix('')}" for path in ROOT.glob("*.md")}
-    | {
-        f"../{path.relative_to(ROOT).with_suffix('')}"
-        for name in ("csrc", "qacg_kernels")
-        for path in (ROOT / name).rglob("*.md")
-    }
-    | set(all_pages())
-)
+FOLDERS = (ROOT, ROOT / "csrc", ROOT / "qacg_kernels")
+OTHERS = {path for folder in FOLDERS for path in folder.glob("*.md" if folder == ROOT else "**/*.md")}
+FILES = sorted({f"../{path.relative_to(ROOT).with_suffix('')}" for path in OTHERS} | set(all_pages()))
 
 
 def prose(text):
