@@ -44,10 +44,9 @@ def token_sensitivity(
 
     Example:
         >>> import torch
-        >>> from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
-        >>> sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = QACGBertForSequenceClassification(QACGBertConfig(contexts=2, intermediate_size=32, **sizes))
-        >>> batch = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "context_ids": torch.tensor([1])}
+        >>> from qacg_models import BertForSequenceClassification, PlainBertConfig
+        >>> config = PlainBertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+        >>> model, batch = BertForSequenceClassification(config), {"input_ids": torch.tensor([[2, 5, 6, 3]])}
         >>> token_sensitivity(model, batch).shape
         torch.Size([1, 4])
     """
@@ -75,10 +74,9 @@ def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor
 
     Example:
         >>> import torch
-        >>> from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
-        >>> sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = QACGBertForSequenceClassification(QACGBertConfig(contexts=2, intermediate_size=32, **sizes))
-        >>> batch = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "context_ids": torch.tensor([1])}
+        >>> from qacg_models import BertForSequenceClassification, PlainBertConfig
+        >>> config = PlainBertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+        >>> model, batch = BertForSequenceClassification(config), {"input_ids": torch.tensor([[2, 5, 6, 3]])}
         >>> embedding_gradient(model, batch, torch.ones(1, 2)).shape
         torch.Size([1, 4, 16])
     """
@@ -291,10 +289,9 @@ def layerwise_relevance(
 
     Example:
         >>> import torch
-        >>> from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
-        >>> sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = QACGBertForSequenceClassification(QACGBertConfig(contexts=2, intermediate_size=32, **sizes))
-        >>> batch = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "context_ids": torch.tensor([1])}
+        >>> from qacg_models import BertForSequenceClassification, PlainBertConfig
+        >>> config = PlainBertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+        >>> model, batch = BertForSequenceClassification(config), {"input_ids": torch.tensor([[2, 5, 6, 3]])}
         >>> layerwise_relevance(model, batch).tokens.shape
         torch.Size([1, 4])
     """

@@ -51,7 +51,7 @@ def convert(
     permissions: Permissions = NOTHING,
     overwrite: bool = False,
 ) -> Report:
-    """Converts a checkpoint to a model folder.
+    """Converts a checkpoint to a model folder, and returns the report about every tensor.
 
     The folder is written under a temporary name beside `dst`, and renamed when complete. Tokenizer files beside the
     weights are copied.
@@ -66,13 +66,6 @@ def convert(
         permissions: what the user permits for tensors that are missing or have another size, or that the format
             cannot store.
         overwrite: replace a model folder at `dst`.
-
-    Returns:
-        The report about every tensor.
-
-    Raises:
-        InputError: the source cannot be converted, or `dst` cannot be written or must not be replaced.
-        OSError: a file of the source cannot be read.
     """
     src, dst = Path(src), Path(dst)
     if to not in FORMATS:
