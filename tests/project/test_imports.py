@@ -57,36 +57,20 @@ MODULES = modules()
 
 
 @functools.cache
-def imports_of(name):
-    """Modules of this repository that a module imports, anywhere in it, by a statement or a string."""
-    found = imports_in(MODULES[name].read_text(), name, MODULES[name].name == "__init__.py")
-    return found - {name}
-
-
-def imports_in(source, name, is_package):
-    """Modules of this repository that the source of a module called `name` imports."""
-    tree = ast.parse(source)
-    package = name if is_package else name.rpartition(".")[0]
+def imports_of(name, at_the_top=False):
+    """Modules of this repository that a module imports by a statement or a string, anywhere in it or at its top."""
+    tree = ast.parse(MODULES[name].read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found = set()
-    for node in ast.walk(tree):
+    for node in tree.body if at_the_top else ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], base]).strip(".")
-            members = {f"{base}.{alias.name}" for alias in node.names}
-            found |= {m if m in MODULES else base for m in members}
-    found |= {module for text in strings_of(tree) if (module := module_named(text))}
-    return {m for m in found if m.split(".")[0] in SOURCES}
-
-
-def strings_of(tree):
-    """The strings of a module, without docstrings and other string statements."""
-    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
-            yield node.value
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {member if member in MODULES else node.module for member in members}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            found.add(module_named(node.value) or "")
+    return {module for module in found if module.split(".")[0] in SOURCES} - {name}
 
 
 def module_named(text):
@@ -147,9 +131,7 @@ def node_of(name):
 @functools.cache
 def depth_of(name):
     """The number of modules in the longest chain of imports at the top of modules, from a module down."""
-    statements = [node for node in ast.parse(MODULES[name].read_text()).body if isinstance(node, ast.ImportFrom)]
-    source = "\n".join(map(ast.unparse, statements))
-    below = imports_in(source, name, MODULES[name].name == "__init__.py") & set(MODULES) - {name, "qacg_kernels"}
+    below = imports_of(name, at_the_top=True) & set(MODULES) - {"qacg_kernels"}
     return 1 + max(map(depth_of, below), default=0)
 
 

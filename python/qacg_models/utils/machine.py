@@ -187,13 +187,6 @@ def origin() -> dict[str, object]:
     }
 
 
-def attention_backends() -> dict[str, object]:
-    """Returns, for each device, the backends that "auto" has selected in this process, and a self-check summary."""
-    from qacg_kernels.backends import dispatch
-
-    return dispatch.chosen_so_far()
-
-
 def now() -> str:
     """Returns the time in UTC in ISO 8601 format, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -54,7 +54,6 @@ from qacg_models.utils.files import (
     unfinished_path,
 )
 from qacg_models.utils.machine import (
-    attention_backends,
     cpu_threads,
     hidden_library_bars,
     is_main,
@@ -461,6 +460,8 @@ def _write_model(
     run: _Run, trainer: AspectTrainer, tokenizer: PreTrainedTokenizerFast, made_with: dict[str, object]
 ) -> None:
     """Writes the best weights, the tokenizer, run.yaml and the record to the run folder."""
+    from qacg_kernels.backends import dispatch
+
     seconds, task = trainer.seconds(), run.dataset.task
     if not trainer.best:
         raise InputError(
@@ -472,7 +473,7 @@ def _write_model(
         trainer.model.save_pretrained(run.model)
         tokenizer.save_pretrained(run.model)
         write_run_file(run.model / RUN_NAME, run.dataset.sources, run.dataset.options, run.options, [run.options.seed])
-    made_with = made_with | {"machine": made_with["machine"] | {"attention": attention_backends()}}
+    made_with = made_with | {"machine": made_with["machine"] | {"attention": dispatch.chosen_so_far()}}
     write_record(run.model / RECORD_NAME, _record(run, trainer, seconds, made_with))
 
 
