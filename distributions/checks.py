@@ -117,14 +117,7 @@ def libraries_for(tag: str) -> list[str]:
 
 
 def check_wheel(path: Path, tag: str, root: Path, libraries: list[str] | None = None) -> str:
-    """Checks a wheel of qacg-kernels: its modules, tags and size, and libraries that its platform can load.
-
-    Args:
-        path: the wheel.
-        tag: its platform tag, or "any".
-        root: folder of the checkout that it was built from.
-        libraries: paths of its libraries; those of `libraries_for` when None.
-    """
+    """Checks a wheel of qacg-kernels: its modules, tags and size, and libraries that its platform can load."""
     contents = _contents(path, tag, root)
     expected = modules(root, "qacg_kernels") | {"qacg_kernels/py.typed"}
     missing = sorted(expected - contents.keys())
@@ -153,16 +146,7 @@ def check_wheel(path: Path, tag: str, root: Path, libraries: list[str] | None = 
 
 
 def check_elf(data: bytes, tag: str, name: str) -> str:
-    """Checks a library for Linux: its machine, required libraries, and required and exported symbols.
-
-    Args:
-        data: the contents of the library.
-        tag: platform tag of the wheel.
-        name: path of the library in the wheel.
-
-    Returns:
-        A line with the number of torch's functions that the library requires.
-    """
+    """Checks a library for Linux: its machine, required libraries, and required and exported symbols."""
     import io
 
     from elftools.elf.elffile import ELFFile

@@ -69,15 +69,7 @@ def this_machine() -> str | None:
 
 
 def relative(source: str, path: str) -> str:
-    """Returns a module's source with relative imports in place of absolute imports of qacg_kernels.
-
-    Args:
-        source: text of the module.
-        path: path of the module, such as "qacg_kernels/backends/cpu.py".
-
-    Raises:
-        CheckError: an import has no relative form.
-    """
+    """Returns a module's source with relative imports in place of absolute imports of qacg_kernels."""
     lines, up = source.splitlines(keepends=True), "." * path.count("/")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -110,18 +102,7 @@ def version_of(files: dict[str, bytes]) -> int:
 
 
 def write_variant(package: dict[str, bytes], folder: Path) -> str:
-    """Writes the folder of one variant; replaces an older folder only when the new one is complete.
-
-    Args:
-        package: files of qacg_kernels, by their paths in a wheel.
-        folder: folder of the variant.
-
-    Returns:
-        The import name.
-
-    Raises:
-        CheckError: an import has no relative form, or the package has no version.
-    """
+    """Writes the folder of one variant; replaces an older folder only when the new one is complete."""
     files = {
         path: relative(data.decode(), path).encode() if path.endswith(".py") else data for path, data in package.items()
     }

@@ -1,4 +1,4 @@
-"""Peak memory of a forward and its backward: `python -m benchmarks.measure.memory --implementation cpu`.
+"""Peak memory of a forward and its backward.
 
 The result is the temporary memory: the peak without inputs, output, saved tensors and gradients. On a GPU it comes from
 the counters of torch's allocator. On the CPU a new process measures it as follows.
@@ -13,13 +13,12 @@ the counters of torch's allocator. On the CPU a new process measures it as follo
 - A known allocation of 64 MB is measured in the same way. If the result differs by more than 4 MB, nothing is reported.
 """
 
-import argparse
 import ctypes
 import gc
+import multiprocessing
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,19 +26,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import records
-from benchmarks.cases import (
-    DTYPES,
-    FORWARD,
-    FORWARD_BACKWARD,
-    FULL,
-    LAMBDA,
-    LENGTHS,
-    MEMORY_SHAPE,
-    Case,
-    Inputs,
-    Shape,
-    draw,
-)
+from benchmarks.cases import FORWARD, Case, Inputs, Shape, draw
 from benchmarks.implementations.registry import COMPILED, IMPLEMENTATIONS, Call
 
 MB = 10**6
@@ -130,11 +117,7 @@ def _require_control(found: int) -> int:
 
 
 def measure_on_gpu(case: Case, name: str, call: Call, source: records.Origin) -> records.MemoryRecord:
-    """Measures an implementation on the current CUDA device in a case with a backward; returns the record.
-
-    Raises:
-        NotMeasurableError: the size of a known allocation is not measured correctly.
-    """
+    """Measures an implementation on the current CUDA device in a case with a backward; returns the record."""
     inputs = draw(case, torch.Generator(case.device).manual_seed(0))
 
     def backward(out):
@@ -181,22 +164,14 @@ def _return_freed_pages() -> None:
 
 
 class PeakMeter:
-    """Measures the peak resident size of functions, above the resident size when the object was created.
-
-    Raises:
-        NotMeasurableError: the system has no /proc/self/status.
-    """
+    """Measures the peak resident size of functions, above the resident size when the object was created."""
 
     def __init__(self) -> None:
         _return_freed_pages()
         self.baseline = _resident("VmRSS")
 
     def run(self, action: Callable[..., object], *arguments: object) -> tuple[object, int]:
-        """Calls a function; returns its result and the peak in bytes above the baseline.
-
-        Raises:
-            NotMeasurableError: the peak cannot be reset.
-        """
+        """Calls a function; returns its result and the peak in bytes above the baseline."""
         try:
             _CLEAR_REFS.write_text("5", encoding="ascii")
         except OSError as error:
@@ -208,11 +183,7 @@ class PeakMeter:
 
 
 def control() -> int:
-    """Measures an allocation of known size by `PeakMeter`, and returns the measured bytes.
-
-    Raises:
-        NotMeasurableError: the result differs from the known size, or the peak cannot be reset.
-    """
+    """Measures an allocation of known size by `PeakMeter`, and returns the measured bytes."""
 
     def allocate() -> None:
         torch.ones(_CONTROL_BYTES, dtype=torch.uint8)
@@ -221,12 +192,7 @@ def control() -> int:
 
 
 def measure_here(case: Case, name: str) -> records.MemoryRecord:
-    """Measures a case in this process, which should have done nothing else before.
-
-    Raises:
-        NotMeasurableError: the peak cannot be reset, the size of a known allocation is not measured correctly, the
-            implementation does not support the case, or it is COMPILED, which compiles during the measurement.
-    """
+    """Measures a case in this process, which should have done nothing else before."""
     if name == COMPILED:
         raise NotMeasurableError(
             f"implementation: expected one that runs no compiler, got {COMPILED!r}: it compiles in the measured "
@@ -272,68 +238,6 @@ def _measure_bytes(case: Case, build: Callable[[Case], Call]) -> _Bytes:
 
 
 def measure_in_process(case: Case, name: str, threads: int) -> records.MemoryRecord:
-    """Measures peak memory on the CPU by running this module in a new process.
-
-    Args:
-        case: the case.
-        name: name of the implementation.
-        threads: number of torch's threads in the new process.
-
-    Raises:
-        ValueError: the case has gate vectors, or its numbers of keys and queries differ.
-        RuntimeError: the process failed; the message is its error output.
-    """
-    if case.keys is not None or case.gate != LAMBDA:
-        raise ValueError(f"case: expected as many keys as queries and a lambda tensor, got {case}")
-    arguments = {
-        "shape": ",".join(map(str, case.shape)),
-        "dtype": case.dtype,
-        "mode": case.mode,
-        "lengths": case.lengths,
-        "dropout": case.dropout,
-        "implementation": name,
-        "threads": threads,
-    }
-    flags = [str(part) for key, value in arguments.items() for part in (f"--{key}", value)]
-    command = [sys.executable, "-m", "benchmarks.measure.memory", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip() or f"the process ended with status {done.returncode}")
-    return records.from_line(done.stdout)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.measure.memory",
-        description="Measures peak memory of a forward and its backward, and prints a record.",
-    )
-    default = ",".join(map(str, MEMORY_SHAPE))
-    parser.add_argument(
-        "--shape", type=Shape.parse, default=MEMORY_SHAPE, metavar="B,H,L,D", help=f"sizes of the call ({default})"
-    )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="dtype of the tensors (%(default)s)")
-    parser.add_argument(
-        "--mode",
-        choices=(FORWARD, FORWARD_BACKWARD),
-        default=FORWARD_BACKWARD,
-        help="forward: inference; forward+backward: with the gradients of all inputs (%(default)s)",
-    )
-    parser.add_argument("--lengths", choices=LENGTHS, default=FULL, help="lengths of the sequences (%(default)s)")
-    parser.add_argument("--dropout", type=float, default=0.0, help="dropout probability (%(default)s)")
-    parser.add_argument(
-        "--implementation", choices=IMPLEMENTATIONS, required=True, help="the implementation to measure"
-    )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads of torch")
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(options.threads)
-    case = Case(options.shape, options.dtype, options.mode, options.dropout, lengths=options.lengths)
-    try:
-        print(records.to_line(measure_here(case, options.implementation)))
-    except RuntimeError as error:
-        print(f"not measured: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    """Measures peak memory on the CPU in a new process, which has done nothing else before."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
+        return pool.submit(measure_here, case, name).result()

@@ -89,11 +89,7 @@ def note(name: str) -> str:
 
 
 def run_ninja(library: Library, folder: Path, path: Path) -> None:
-    """Compiles and links a library.
-
-    Raises:
-        subprocess.CalledProcessError: the compiler or the linker failed.
-    """
+    """Compiles and links a library."""
     jobs = environment.jobs()
     library.write_ninja(folder / "build.ninja", path)
     subprocess.run([compilers.ninja(), "-C", str(folder), *(["-j", str(jobs)] if jobs else [])], check=True)

@@ -31,13 +31,9 @@ OPTIONAL_SOURCES = {
 
 
 def sources_for(processor: str | None = None) -> tuple[dict[str, list[str]], list[str]]:
-    """Selects the sources for a processor.
+    """The sources and their flags for a processor (None: that of the build's target).
 
-    Args:
-        processor: name of the processor, such as "x86_64"; that of the build's target when None.
-
-    Returns:
-        The flags of each source, and flags for capability.cpp that list the kernels that the compiler cannot compile.
+    Also returns flags for capability.cpp that list the kernels that the compiler cannot compile.
     """
     processor, without = (processor or environment.machine()).lower(), []
     others = [] if processor in ("x86_64", "amd64") else [*X86_ONLY]
@@ -78,10 +74,6 @@ def link_flags(folder: Path, name: str) -> list[str]:
 
     On Linux the library is linked against an empty libtorch_cpu.so, of which it records only the name. If
     QACG_BUILD_FOR is set, the library contains Zig's C++ runtime, whose symbols are hidden on Linux.
-
-    Args:
-        folder: folder for the empty library and the list of exported symbols.
-        name: file name of the library.
     """
     other = environment.target()
     if not (other.is_linux if other else sys.platform != "darwin"):

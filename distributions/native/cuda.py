@@ -26,14 +26,7 @@ PORTABLE = "10.0"
 
 
 def gpus(version: tuple[int, int]) -> list[str]:
-    """The GPUs to build for, such as "9.0" or "10.0+PTX", without those that the kernels do not support.
-
-    Args:
-        version: the version of nvcc, which decides the default GPUs.
-
-    Raises:
-        RuntimeError: an entry of TORCH_CUDA_ARCH_LIST is not such a number.
-    """
+    """The GPUs to build for, such as "9.0" or "10.0+PTX", without those that the kernels do not support."""
     listed = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if not listed:
         supported = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]

@@ -33,11 +33,7 @@ TARGETS = {
 
 
 def platform_tag() -> str | None:
-    """The value of QACG_BUILD_FOR, a platform tag or "any"; None for a build for this machine.
-
-    Raises:
-        RuntimeError: it has another value.
-    """
+    """The value of QACG_BUILD_FOR, a platform tag or "any"; None for a build for this machine."""
     tag = os.environ.get("QACG_BUILD_FOR")
     if tag and tag != "any" and tag not in TARGETS:
         raise RuntimeError(f"QACG_BUILD_FOR: expected any or one of {', '.join(TARGETS)}, got {tag!r}")
@@ -56,11 +52,7 @@ def machine() -> str:
 
 
 def build_option(variable: str) -> str:
-    """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto" (also if it is not set), "0" or "1".
-
-    Raises:
-        RuntimeError: it has another value.
-    """
+    """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto" (also if it is not set), "0" or "1"."""
     value = os.environ.get(variable, "auto")
     if value not in ("auto", "0", "1"):
         raise RuntimeError(f"{variable}: expected 0, 1 or auto, got {value!r}")
@@ -72,11 +64,7 @@ def debugging() -> bool:
 
 
 def jobs() -> int | None:
-    """The number of compile jobs at a time (MAX_JOBS); None if it is not set or empty.
-
-    Raises:
-        RuntimeError: it is no positive integer.
-    """
+    """The number of compile jobs at a time (MAX_JOBS); None if it is not set or empty."""
     value = os.environ.get("MAX_JOBS")
     if not value:
         return None
