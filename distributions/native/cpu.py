@@ -64,19 +64,16 @@ def write_ninja(path: Path, library: Path) -> None:
     path.write_text("\n".join([*lines, *compilers.link_edge(library, objects)]))
 
 
-def mac_links(name: str) -> list[str]:
-    """Linker flags for macOS: torch's functions are resolved at load time; no path of this machine is recorded."""
-    return ["-undefined", "dynamic_lookup", "-install_name", f"@rpath/{name}"]
-
-
 def link_flags(folder: Path, name: str) -> list[str]:
     """Returns the linker flags of the library, and writes the files that they refer to.
 
-    On Linux the library is linked against an empty libtorch_cpu.so, of which it records only the name. If
-    QACG_BUILD_FOR is set, the library contains Zig's C++ runtime, whose symbols are hidden on Linux.
+    On macOS torch's functions are resolved at load time. On Linux the library is linked against an empty
+    libtorch_cpu.so, of which it records only the name. If QACG_BUILD_FOR is set, the library contains Zig's C++
+    runtime, whose symbols are hidden on Linux.
     """
     other = environment.target()
-    if not (other.is_linux if other else sys.platform != "darwin"):
-        return ["-O2", *mac_links(name), "-s"] if other else mac_links(name)
+    if not ("linux" in other.triple if other else sys.platform != "darwin"):
+        mac = ["-undefined", "dynamic_lookup", "-install_name", f"@rpath/{name}"]  # no path of this machine
+        return ["-O2", *mac, "-s"] if other else mac
     links = ["-Wl,--no-as-needed", *compilers.stand_ins(("torch_cpu",), folder), "-Wl,--as-needed"]
     return links if other is None else ["-O2", *links, *compilers.hide_symbols("qacg_cpu_*", folder)]

@@ -6,22 +6,11 @@ from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """A platform of a wheel (QACG_BUILD_FOR).
-
-    Attributes:
-        machine: name of its processor.
-        triple: the compiler's name of the platform.
-        has_cuda: whether the wheel has the CUDA library. Such a wheel must be built on a machine with this processor,
-            because nvcc compiles host code only for the processor on which it runs.
-    """
+    """A platform of a wheel (QACG_BUILD_FOR): its processor, and the compiler's name of the platform."""
 
     machine: str
     triple: str
-    has_cuda: bool = False
-
-    @property
-    def is_linux(self) -> bool:
-        return "linux" in self.triple
+    has_cuda: bool = False  # such a wheel is built on this processor, since nvcc compiles host code for no other
 
 
 # Platforms by the tag of their wheel; the tag "any" is for a wheel without a library.
