@@ -18,9 +18,9 @@ needs_peak = pytest.mark.skipif(not memory._CLEAR_REFS.exists(), reason="this sy
 def test_peak_meter_includes_freed_memory():
     # In a new process, like the benchmark: the heap of this one may have free pages of earlier tests.
     script = (
-        "import torch; from benchmarks.measure.memory import PeakMeter, control;"
+        "import torch; from benchmarks.measure.memory import PeakOnCpu, control;"
         "torch.ones(40 * 2**18).sum();"  # starts threads and loads code, whose pages would count, as in the benchmark
-        "meter = PeakMeter();"
+        "meter = PeakOnCpu();"
         "print(meter.run(lambda: torch.ones(40 * 2**18).sum())[1], meter.run(lambda: None)[1], control())"
     )
     peak, quiet, control = map(float, run_python("-c", script).stdout.split())
