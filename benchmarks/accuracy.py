@@ -54,11 +54,6 @@ def table(rows: Sequence[dict], names: Iterable[str], sizes: Sequence[int]) -> s
     """A Markdown table of macro-F1 on the test split in per cent, mean and standard deviation over seeds.
 
     Minutes are CPU time, which other processes do not lengthen; for a run that was resumed they are wall time.
-
-    Args:
-        rows: the records.
-        names: data sets, in the order of the table.
-        sizes: numbers of sentences, in the order of the table.
     """
     header = ["text", "sentences", "TF-IDF", *(f"{start}{unit}" for start in STARTS for unit in ("", ", minutes"))]
     lines = []
@@ -89,15 +84,6 @@ def dataset_of(name: str, sentences: int, seed: int, data: Path) -> Dataset | No
     Training selects weights by macro-F1 on dev.
 
     Returns None if the published data has fewer sentences.
-
-    Args:
-        name: a key of FORMATS.
-        sentences: number of sentences in train and dev together.
-        seed: seed of the choice of sentences.
-        data: folder of the published sets, each in a folder of its name.
-
-    Raises:
-        InputError: there are too few sentences for a dev split, or the published set does not exist (DataError).
     """
     whole = load_data(data / name, ("train", "test"), DataOptions(format=FORMATS[name]))
     splits = whole.splits
@@ -129,14 +115,7 @@ def _chosen(rows: Sequence[Example], sentences: int, seed: int) -> list[Example]
 
 
 def measure(out: Path, key: Key, data: Path, options: TrainingOptions) -> bool:
-    """Trains once and stores the record; returns False if the data has fewer sentences than the key.
-
-    Args:
-        out: folder of the records, and of unfinished runs.
-        key: the training run, as `key_of` returns it.
-        data: folder of the published data sets.
-        options: training options; initial weights and seed are taken from the key.
-    """
+    """Trains once and stores the record; returns False if the data has fewer sentences than the key."""
     from qacg_models.sentiment.training import train
 
     name, size, start, seed = key

@@ -49,11 +49,7 @@ class Shape(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Shape":
-        """Reads a shape from text such as "64,12,128,64".
-
-        Raises:
-            ValueError: the text is not four positive integers.
-        """
+        """Reads a shape from text such as "64,12,128,64"."""
         try:
             sizes = [int(part) for part in text.split(",")]
         except ValueError:

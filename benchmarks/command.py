@@ -24,10 +24,6 @@ def exit_status(action: Callable[[], int], advice: str = "") -> int:
 
     ParityError, ImportError, OSError, ValueError and RuntimeError are printed to stderr, and the status is 1. Ctrl-C
     prints a message, and the status is INTERRUPTED. Other exceptions are not caught.
-
-    Args:
-        action: function that returns the status.
-        advice: what Ctrl-C prints about the results so far; "" for commands that store none.
     """
     try:
         return action()

@@ -88,11 +88,7 @@ def run_step(step: Step, out: Path, seconds: float) -> dict[str, object]:
 
 
 def collect(out: Path, device_name: str) -> Path:
-    """Runs all steps, writes the manifest and an archive in the parent folder of `out`; returns the archive's path.
-
-    Raises:
-        ValueError: `out` has files.
-    """
+    """Runs all steps, writes the manifest and an archive in the parent folder of `out`; returns the archive's path."""
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"--out: expected an empty or new folder, got {out}")
     out.mkdir(parents=True, exist_ok=True)

@@ -18,10 +18,7 @@ from benchmarks.cases import (
 from benchmarks.implementations.registry import (
     COMPILED,
     COMPOSITION,
-    CUDNN,
     EAGER,
-    FLASH_ATTENTION,
-    FLEX_ATTENTION,
     ONE_MAP,
     compiled,
     graphed,
@@ -40,8 +37,8 @@ GPU_SHAPES = (SENTENCES, Shape(8, 12, 512, 64), Shape(2, 12, 4096, 64))
 GPU_OVERHEAD_SHAPE = SENTENCES
 GPU_MEMORY_SHAPE = Shape(1, 12, 16384, 64)
 GATE_VECTOR_PASSES = (FORWARD, BACKWARD, FORWARD_BACKWARD)
-_LIBRARIES = (EAGER, ONE_MAP, CUDNN, FLASH_ATTENTION)
-_COMPILERS = (EAGER, COMPILED, COMPOSITION, ONE_MAP, FLEX_ATTENTION)  # EAGER and ONE_MAP to compare with
+_LIBRARIES = (EAGER, ONE_MAP)
+_COMPILERS = (EAGER, COMPILED, COMPOSITION, ONE_MAP)  # EAGER and ONE_MAP to compare with
 _CURVE_LENGTHS = (16384, 512, 2048, 32, 8192, 128, 1024, 4096)  # the first ones are spread; 4,096 is measured before
 _GPU_TOKENS = 16384  # tokens of a batch of the curves, in at most 512 sequences
 _LONGEST_MATERIALISED = 8192  # eager takes about 20 bytes per attention entry; longer sequences do not fit small GPUs

@@ -16,11 +16,7 @@ from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, IM
 
 
 def pyplot():
-    """Returns matplotlib's pyplot, set up so that text in SVG stays text and the same records give the same file.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
+    """Returns matplotlib's pyplot, set up so that text in SVG stays text and the same records give the same file."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -58,17 +54,7 @@ DARK = Palette(
 
 
 def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palette = LIGHT) -> None:
-    """Draws bars of the speed-up over eager, one panel per dtype, pass and dropout.
-
-    Args:
-        measured: records of one machine and commit.
-        path: an .svg, .png or .pdf file.
-        palette: LIGHT or DARK.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: no record has a ratio to eager, or the records have more than one origin.
-    """
+    """Draws bars of the speed-up over eager, one panel per dtype, pass and dropout."""
     plt = pyplot()
     times = [one for one in measured if isinstance(one, records.TimeRecord) and one.ratio_to_eager is not None]
     times = [one for one in times if one.implementation != EAGER]

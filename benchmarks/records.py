@@ -16,7 +16,6 @@ from benchmarks.cases import FLOP_CONVENTION, FULL, LAMBDA, Case, Shape
 from qacg_kernels import info
 from qacg_kernels.utils.source_revision import checkout_of
 
-FORMAT = 1
 MOST_CONTENTION = 0.05  # if other processes used more than this share of the CPU, a time should not be quoted
 
 
@@ -251,49 +250,13 @@ Record = TimeRecord | MemoryRecord | OverheadRecord | StepRecord | CeilingRecord
 KINDS = {cls.kind: cls for cls in (TimeRecord, MemoryRecord, OverheadRecord, StepRecord, CeilingRecord)}
 
 
-def to_line(record: Record) -> str:
-    """Formats a record as a line of JSON."""
-    return json.dumps(asdict(record))
-
-
-def from_line(line: str) -> Record:
-    """Parses a record from a line of JSON.
-
-    Raises:
-        ValueError: the line is not a record; for a known kind, the message lists missing and unknown fields.
-    """
-    return _from_json(json.loads(line))
-
-
-def _from_json(found: object) -> Record:
-    kind = found.get("kind") if isinstance(found, dict) else None
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"kind: expected one of {', '.join(map(repr, KINDS))}, got {kind!r}")
-    _check_fields(KINDS[kind], found)
-    _check_fields(Origin, found["origin"])
-    return KINDS[kind](**found | {"origin": Origin(**found["origin"])})
-
-
-def _check_fields(cls: type, found: object) -> None:
-    if not isinstance(found, dict):
-        raise ValueError(f"{cls.__name__}: expected an object, got {found!r}")
-    expected = {f.name for f in fields(cls)}
-    missing, unknown = sorted(expected - set(found)), sorted(set(found) - expected)
-    if missing or unknown:
-        raise ValueError(f"{cls.__name__}: missing fields {missing}, unknown fields {unknown}")
+_SHARED = "shared"
+_SHARED_FIELDS = ("origin", "flop_convention")
 
 
 def load(paths: Iterable[str | Path]) -> list[Record]:
-    """Reads all records of some files.
-
-    Raises:
-        ValueError: a line is not a record; the message has file and line number.
-    """
+    """Reads all records of some files. The ValueError for a line that is no record has the file and the line number."""
     return [record for path in paths for record in _parse(Path(path).read_text(encoding="utf-8"), path)]
-
-
-_SHARED = "shared"
-_SHARED_FIELDS = ("origin", "flop_convention")
 
 
 def _parse(text: str, path: str | Path) -> list[Record]:
@@ -301,16 +264,15 @@ def _parse(text: str, path: str | Path) -> list[Record]:
     for number, line in enumerate(text.splitlines(), 1):
         try:
             found = json.loads(line)
-            kind = found.get("kind") if isinstance(found, dict) else None
-            if kind == _SHARED:
-                if found.get("format") != FORMAT:
-                    raise ValueError(f"format: expected {FORMAT}, got {found.get('format')!r}")
+            if found["kind"] == _SHARED:
                 shared = {name: found[name] for name in _SHARED_FIELDS if name in found}
                 continue
-            known = {f.name for f in fields(KINDS[kind])} if kind in KINDS else set()
-            records.append(_from_json({k: v for k, v in shared.items() if k in known} | found if known else found))
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from error
+            cls = KINDS[found["kind"]]
+            known = {f.name for f in fields(cls)}
+            found = {name: value for name, value in shared.items() if name in known} | found
+            records.append(cls(**found | {"origin": Origin(**found["origin"])}))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}:{number}: expected a benchmark record, got {error!r}") from error
     return records
 
 
@@ -327,9 +289,6 @@ class Writer:
 
         With `resume`, the records of the existing file are kept if all have the same machine, versions and commit as
         `source`. Records of a checkout with local changes are never kept, since the changes may differ.
-
-        Raises:
-            ValueError: with `resume`, the existing file has a complete line that is not a record.
         """
         self.path, self.kept = None, []
         if folder is None:
@@ -359,7 +318,7 @@ class Writer:
                 shared = {name: own.pop(name) for name in _SHARED_FIELDS if name in own}
                 if any(self._shared.get(name) != value for name, value in shared.items()):
                     self._shared |= shared
-                    file.write(json.dumps({"kind": _SHARED, "format": FORMAT, **self._shared}) + "\n")
+                    file.write(json.dumps({"kind": _SHARED, **self._shared}) + "\n")
                 file.write(json.dumps(own) + "\n")
 
 
@@ -394,11 +353,7 @@ def fastest_products(records: Iterable[Record]) -> dict[str, CeilingRecord]:
 
 
 def require_one_origin(records: Sequence[Record]) -> None:
-    """Raises an error for records that cannot be shown in one table or plot.
-
-    Raises:
-        ValueError: the records have more than one machine, thread count, version or commit.
-    """
+    """Raises an error for records that cannot be shown in one table or plot."""
     origins = (record.origin for record in records)
     if len({str((one.machine, one.versions, one.commit, one.dirty)) for one in origins}) > 1:
         raise ValueError(
@@ -408,12 +363,7 @@ def require_one_origin(records: Sequence[Record]) -> None:
 
 
 def chosen(records: Iterable[Record], **kept: Sequence[object] | None) -> list[Record]:
-    """Keeps the time records that match all of `kept`, and all records of other kinds.
-
-    Args:
-        records: the records.
-        **kept: by name of a field, the values to keep; None keeps all values.
-    """
+    """Keeps the time records that match all of `kept` (None: any value), and all records of other kinds."""
     return [
         record
         for record in records

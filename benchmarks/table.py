@@ -18,9 +18,6 @@ def markdown(measured: Sequence[records.Record]) -> str:
 
     Times are medians in milliseconds, with the speed-up over eager and the share of the matrix-product ceiling. If an
     implementation was not measured in a case, its cell is empty. Without records the result is "".
-
-    Raises:
-        ValueError: the records come from more than one machine, thread count, version or commit.
     """
     if not measured:
         return ""
@@ -43,11 +40,7 @@ def markdown(measured: Sequence[records.Record]) -> str:
 
 
 def of_machines(measured: Sequence[records.Record]) -> str:
-    """Formats the times of cases that were measured on all machines, with the machine in the first column.
-
-    Raises:
-        ValueError: records of one machine come from several versions or commits, or no case has times on all machines.
-    """
+    """Formats the times of cases that were measured on all machines, with the machine in the first column."""
     times = [one for one in measured if isinstance(one, records.TimeRecord)]
     by_machine: dict[str, list[records.TimeRecord]] = {}
     for one in times:

@@ -22,10 +22,8 @@ CUDA_RUNTIME = {"librt.so.1"}  # required by the CUDA runtime in the CUDA librar
 # The libraries of torch that each library requires, and the prefix of the names that it exports.
 TORCH = {CPU_LIBRARY: {"libtorch_cpu.so"}, CUDA_LIBRARY: {"libtorch_cpu.so", "libtorch_cuda.so"}}
 EXPORTED = {CPU_LIBRARY: "qacg_cpu_", CUDA_LIBRARY: "qacg_cuda_"}
-# The package index accepts 100 MB; a user without a GPU downloads the CUDA library too.
-LARGEST_WHEEL = 10 * 10**6
-# Prefixes of the names of torch's stable C functions.
-STABLE = ("aoti_torch_", "torch_")
+LARGEST_WHEEL = 10 * 10**6  # the package index accepts 100 MB; users without a GPU download the CUDA library too
+STABLE = ("aoti_torch_", "torch_")  # prefixes of torch's stable C functions
 
 
 class CheckError(Exception):
@@ -117,14 +115,7 @@ def libraries_for(tag: str) -> list[str]:
 
 
 def check_wheel(path: Path, tag: str, root: Path, libraries: list[str] | None = None) -> str:
-    """Checks a wheel of qacg-kernels: its modules, tags and size, and libraries that its platform can load.
-
-    Args:
-        path: the wheel.
-        tag: its platform tag, or "any".
-        root: folder of the checkout that it was built from.
-        libraries: paths of its libraries; those of `libraries_for` when None.
-    """
+    """Checks a wheel of qacg-kernels: its modules, tags and size, and libraries that its platform can load."""
     contents = _contents(path, tag, root)
     expected = modules(root, "qacg_kernels") | {"qacg_kernels/py.typed"}
     missing = sorted(expected - contents.keys())
@@ -153,16 +144,7 @@ def check_wheel(path: Path, tag: str, root: Path, libraries: list[str] | None = 
 
 
 def check_elf(data: bytes, tag: str, name: str) -> str:
-    """Checks a library for Linux: its machine, required libraries, and required and exported symbols.
-
-    Args:
-        data: the contents of the library.
-        tag: platform tag of the wheel.
-        name: path of the library in the wheel.
-
-    Returns:
-        A line with the number of torch's functions that the library requires.
-    """
+    """Checks a library for Linux: its machine, required libraries, and required and exported symbols."""
     import io
 
     from elftools.elf.elffile import ELFFile
@@ -199,14 +181,13 @@ def check_manylinux(path: Path, tag: str) -> str:
     exclude = frozenset().union(*TORCH.values())
     found = analyze_wheel_abi(None, None, path, exclude, disable_isa_ext_check=False, allow_graft=False)
     name = found.overall_policy.name
-    fits = name.startswith("manylinux_") and release(name) <= release(tag)
+    fits = name.startswith("manylinux_") and glibc_of(name) <= glibc_of(tag)
     require(fits, f"{path.name}: expected {tag} or older by auditwheel, got {name}")
     return f"{name} by auditwheel"
 
 
-def release(tag: str) -> tuple[int, ...]:
-    """The glibc version in a platform tag, such as (2, 28) in manylinux_2_28_x86_64."""
-    return tuple(map(int, tag.split("_")[1:3]))
+def glibc_of(tag: str) -> list[int]:
+    return [int(number) for number in tag.split("_")[1:3]]  # manylinux_2_28_x86_64 has 2 and 28
 
 
 MACH_O, ARM64, DYLIB, SIGNATURE = 0xFEEDFACF, 0x0100000C, 6, 0x1D

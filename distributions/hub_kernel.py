@@ -69,24 +69,13 @@ def this_machine() -> str | None:
 
 
 def relative(source: str, path: str) -> str:
-    """Returns a module's source with relative imports in place of absolute imports of qacg_kernels.
-
-    Args:
-        source: text of the module.
-        path: path of the module, such as "qacg_kernels/backends/cpu.py".
-
-    Raises:
-        CheckError: an import has no relative form.
-    """
+    """Returns a module's source with relative imports in place of absolute imports of qacg_kernels."""
     lines, up = source.splitlines(keepends=True), "." * path.count("/")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE]
-            checks.require(
-                not names,
-                f"{path}, line {node.lineno}: expected `from ... import`, which can be relative, got "
-                f"`import {', '.join(names)}`",
-            )
+            where = f"{path}, line {node.lineno}"
+            checks.require(not names, f"{where}: expected `from ... import`, got `import {' '.join(names)}`")
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
             pattern = rf"(from\s+){PACKAGE}\b\.?"
             line, count = re.subn(pattern, rf"\g<1>{up}", lines[node.lineno - 1], count=1)
@@ -95,36 +84,12 @@ def relative(source: str, path: str) -> str:
     return "".join(lines)
 
 
-def contents_of(wheel: Path) -> dict[str, bytes]:
-    """Reads the files of qacg_kernels in a wheel, by path."""
-    with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if name.startswith(f"{PACKAGE}/") and not name.endswith("/")]
-        return {name: archive.read(name) for name in names}
-
-
-def version_of(files: dict[str, bytes]) -> int:
-    """The major version of the package, by which the hub distinguishes incompatible releases."""
-    found = re.search(r'^__version__ = "(\d+)\.', files[f"{PACKAGE}/__init__.py"].decode(), re.MULTILINE)
-    checks.require(found, f"{PACKAGE}/__init__.py: expected a __version__, got none")
-    return int(found[1])
-
-
 def write_variant(package: dict[str, bytes], folder: Path) -> str:
-    """Writes the folder of one variant; replaces an older folder only when the new one is complete.
-
-    Args:
-        package: files of qacg_kernels, by their paths in a wheel.
-        folder: folder of the variant.
-
-    Returns:
-        The import name.
-
-    Raises:
-        CheckError: an import has no relative form, or the package has no version.
-    """
+    """Writes the folder of one variant in place of an older one; returns its import name."""
     files = {
         path: relative(data.decode(), path).encode() if path.endswith(".py") else data for path, data in package.items()
     }
+    version = re.search(r'^__version__ = "(\d+)\.', files[f"{PACKAGE}/__init__.py"].decode(), re.MULTILINE)
     files["__init__.py"] = INIT.encode()
     digests = {path: hashlib.sha256(files[path]) for path in sorted(files)}
     whole = hashlib.sha256("".join(f"{path} {digest.hexdigest()}\n" for path, digest in digests.items()).encode())
@@ -132,7 +97,7 @@ def write_variant(package: dict[str, bytes], folder: Path) -> str:
     metadata = {
         "id": name,
         "name": PACKAGE.replace("_", "-"),
-        "version": version_of(files),
+        "version": int(version[1]),  # the major one, by which the hub distinguishes incompatible releases
         "license": "mit",
         "python-depends": [],
         "backend": {"type": "cpu"},
@@ -142,15 +107,10 @@ def write_variant(package: dict[str, bytes], folder: Path) -> str:
         },
     }
     files["metadata.json"] = (json.dumps(metadata, indent=2) + "\n").encode()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-        made = Path(unfinished) / folder.name
-        for path, data in files.items():
-            (made / path).parent.mkdir(parents=True, exist_ok=True)
-            (made / path).write_bytes(data)
-        if folder.exists():
-            folder.rename(Path(unfinished) / "older")
-        made.rename(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
     return name
 
 
@@ -159,9 +119,8 @@ def check_loads(directory: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-I", "-c", CALL, str(directory.resolve())], capture_output=True, text=True, check=False
     )
-    checks.require(
-        done.returncode == 0, f"{directory}: expected a folder that `kernels` can load, got\n{done.stderr[-4000:]}"
-    )
+    error = f"{directory}: expected a folder that `kernels` can load, got\n{done.stderr[-4000:]}"
+    checks.require(done.returncode == 0, error)
     return done.stdout.strip()
 
 
@@ -177,8 +136,11 @@ def main() -> None:
         for tag in options.only or PLATFORMS:
             wheel = wheels.build_wheel(sdist, Path(folder), QACG_BUILD_FOR=tag, QACG_BUILD_CPU="1", QACG_BUILD_CUDA="0")
             checks.check_wheel(wheel, tag, ROOT, [checks.CPU_LIBRARY])
+            with zipfile.ZipFile(wheel) as archive:
+                paths = [path for path in archive.namelist() if path.startswith(f"{PACKAGE}/") and path[-1] != "/"]
+                package = {path: archive.read(path) for path in paths}
             variant = options.out / "build" / variant_of(tag)
-            name = write_variant(contents_of(wheel), variant)
+            name = write_variant(package, variant)
             print(f"{variant.relative_to(options.out)}: imported as {name}", flush=True)
     shutil.copyfile(CARD, options.out / "README.md")
     if this_machine() in (options.only or PLATFORMS):

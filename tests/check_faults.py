@@ -10,9 +10,6 @@ Full disks: a file system of random size (or, if none can be mounted, a limit on
 exit with status 2 and one line with the path and the reason, publish nothing, and end correctly with --resume on
 another disk.
 
-First, the checks run on deliberate faults and must find them: random states that are not restored, and a chunk of
-predictions that is written in part and not cut.
-
 Power loss is not simulated. The exit status is 1 if any trial is wrong, and the folder of the first such trial is kept.
 The seed is printed; --seed repeats the random choices, but not the timing of the machine.
 """
@@ -22,11 +19,9 @@ import json
 import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,13 +142,12 @@ class Trials:
     """Trials in a folder: each disturbs one run, resumes it, and compares it with the undisturbed run.
 
     Attributes:
-        before: a function that the process of each command in a trial calls first.
         counts: number of trials by kind.
         wrong: a line for each wrong trial. The folder of the first one is kept.
     """
 
-    def __init__(self, folder: Path, generator: random.Random, before: Callable[[], None] = lambda: None) -> None:
-        self.folder, self.random, self.before = folder, generator, before
+    def __init__(self, folder: Path, generator: random.Random) -> None:
+        self.folder, self.random = folder, generator
         self.log = folder / "log"
         self.counts: Counter = Counter()
         self.wrong: list[str] = []
@@ -174,7 +168,7 @@ class Trials:
 
     def resume(self, subject: Subject, place: Path) -> str | None:
         """Resumes a run to its end; returns what is wrong with it, or None."""
-        outcome = run(subject.arguments(place, "--resume"), self.log, before=self.before)
+        outcome = run(subject.arguments(place, "--resume"), self.log)
         if outcome.status and not was_done(subject, outcome):
             return f"--resume: expected status 0, got {outcome.status}: {outcome.last_line}"
         return subject.wrong_end(place)
@@ -185,7 +179,7 @@ class Trials:
         for number in range(self.random.randint(1, MOST_KILLS)):
             after = self.random.uniform(0, subject.seconds)
             more = ["--resume"] if number else []
-            outcome = run(subject.arguments(place, *more), self.log, kill_after=after, before=self.before)
+            outcome = run(subject.arguments(place, *more), self.log, kill_after=after)
             if not outcome.killed:
                 if outcome.status and not was_done(subject, outcome):
                     wrong = f"ended with {outcome.status}: {outcome.last_line}"
@@ -197,11 +191,10 @@ class Trials:
             wrong = self.resume(subject, place)
         self.record("killed" if kills else "not killed", f"{subject.name} after {', '.join(kills)}", wrong)
 
-    def fill(self, subject: Subject, mounts: bool, size: int | None = None) -> None:
-        """Runs on a disk of `size` bytes (None: random), and resumes on a disk with enough space."""
-        place = self.place()
-        size = self.disk_size(subject, mounts) if size is None else size
-        outcome = run_with_little_room(subject.arguments(place), place, size, self.log, mounts, self.before)
+    def fill(self, subject: Subject, mounts: bool) -> None:
+        """Runs on a disk of random size, and resumes on a disk with enough space."""
+        place, size = self.place(), self.disk_size(subject, mounts)
+        outcome = run_with_little_room(subject.arguments(place), place, size, self.log, mounts)
         if outcome.status == 0:
             return self.record("enough space", subject.name, subject.wrong_end(place))
         wrong = complaint(subject, outcome, place) or self.resume(subject, place)
@@ -213,14 +206,6 @@ class Trials:
         # A training run keeps three checkpoints for a moment, each with the best weights and the optimizer's state.
         most = (10 if subject.trains else 1) * sum(sizes) if mounts else 2 * max(sizes)
         return self.random.randint(1, most)
-
-    def end_after_death(self, subject: Subject) -> None:
-        """Runs a training that kills itself after several checkpoints, and resumes it."""
-        place = self.place()
-        outcome = run(subject.arguments(place), self.log, before=dying_late)
-        if not outcome.killed:
-            sys.exit(f"{subject.name}: expected a killed process, got status {outcome.status}: {outcome.err}")
-        self.record("killed", f"{subject.name} after several checkpoints", self.resume(subject, place))
 
 
 def was_done(subject: Subject, outcome: Outcome) -> bool:
@@ -238,54 +223,11 @@ def complaint(subject: Subject, outcome: Outcome, place: Path) -> str | None:
     return "expected no output, got one" if (place / subject.output).exists() else None
 
 
-def dying_late() -> None:
-    """Makes this process's training kill itself at its fifth checkpoint."""
-    from qacg_models.sentiment.training.trainer import AspectTrainer
-
-    plain, calls = AspectTrainer._save_checkpoint, []
-
-    def dying(trainer, model, trial):
-        calls.append(trial)
-        if len(calls) == 5:
-            os.kill(os.getpid(), signal.SIGKILL)
-        plain(trainer, model, trial)
-
-    AspectTrainer._save_checkpoint = dying
-
-
-def random_numbers_forgotten() -> None:
-    from qacg_models.sentiment.training.trainer import AspectTrainer
-
-    AspectTrainer._load_rng_state = lambda trainer, checkpoint: None
-
-
-def torn_chunk_kept() -> None:
-    os.truncate = lambda path, size: None
-
-
-def show_faults(folder: Path, training: Subject, prediction: Subject, mounts: bool) -> None:
-    """Exits if a check does not find a deliberate fault."""
-    shown: list[tuple[Callable[[], None], Callable[[Trials], None]]] = [
-        (random_numbers_forgotten, lambda trials: trials.end_after_death(training)),
-        (torn_chunk_kept, lambda trials: trials.fill(prediction, mounts, 10_000)),
-    ]
-    for fault, trial in shown:
-        trials = Trials(folder, random.Random(0), before=fault)
-        trial(trials)
-        shutil.rmtree(folder / "wrong", ignore_errors=True)
-        name = fault.__name__.replace("_", " ")
-        if not trials.wrong:
-            sys.exit(f"the check did not find a deliberate fault: {name}")
-        print(f"deliberate fault found: {name}", flush=True)
-
-
 def check(folder: Path, seed: int, form: str) -> Trials:
     """Runs all trials in `folder`; `form`, a key of FORMS, sets the numbers of trials."""
     kills, full_disks = FORMS[form]
     mounts = can_mount(folder)
     every = subjects(folder)
-    training, prediction = (next(s for s in every if s.trains is trains) for trains in (True, False))
-    show_faults(folder, training, prediction, mounts)
     disks = "file systems of that size" if mounts else "cannot be mounted here; the size of files is limited"
     print(f"full disks: {disks}", flush=True)
     trials = Trials(folder, random.Random(seed))

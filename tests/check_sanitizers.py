@@ -1,9 +1,9 @@
 """Runs the C++ CPU kernels of this machine's instruction sets under sanitizers: `make check-sanitizers CALLS=100`.
 
-It builds the library with the address and undefined-behaviour sanitizers, and with the thread sanitizer. Each first
-runs on deliberate faults. Then calls run forward and backward with 1, 2 and 4 threads: those of test_random_calls.py,
-those of test_few_queries.py, and one with results that are large enough for pages of 2 MB. Their results must be equal
-bit for bit. A report ends the run with exit status 1. GCC with libasan and libtsan is required.
+It builds the library with the address and undefined-behaviour sanitizers, and with the thread sanitizer. Calls run
+forward and backward with 1, 2 and 4 threads: those of test_random_calls.py, those of test_few_queries.py, and one with
+results that are large enough for pages of 2 MB. Their results must be equal bit for bit. A report ends the run with
+exit status 1. GCC with libasan and libtsan is required.
 
 AMX instructions run in software (tests/support/software_tiles.h) on every processor with AVX-512 BF16, and the results
 of these kernels must meet the error rule. The last line of each sanitizer names the instruction sets that this machine
@@ -12,7 +12,6 @@ lacks.
 
 import argparse
 import concurrent.futures
-import ctypes
 import hashlib
 import os
 import platform
@@ -30,7 +29,7 @@ AMX_SOURCE = "csrc/cpu/kernels_amx.cpp"
 SOFTWARE_TILES = ["-include", ROOT / "tests/support/software_tiles.h"]
 LARGE_RESULTS = dict(batch=500, heads=1, queries=33, head_dim=64)  # 4.2 MB each, more than kLeast in huge_pages.h
 UNDEFINED = "signed-integer-overflow,integer-divide-by-zero,float-cast-overflow,shift,bounds,return,bool,enum"
-# Name: flags, library to load before Python, its options, and deliberate faults.
+# Name: flags, library to load before Python, and its options.
 SANITIZERS = {
     "address": (
         # Addresses are checked by calls, and pointers are not checked again as undefined behaviour. Otherwise compiling
@@ -43,13 +42,11 @@ SANITIZERS = {
         ],
         "libasan.so",
         {"ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1", "UBSAN_OPTIONS": "print_stacktrace=1"},
-        ("read_beyond", "overflow"),
     ),
     "thread": (
         ["-fsanitize=thread", "-DQACG_STD_THREADS"],
         "libtsan.so",
         {"TSAN_OPTIONS": "halt_on_error=1:exitcode=66"},
-        ("race",),
     ),
 }
 # The sanitizer does not see the joins of torch's OpenMP threads. The kernels use std::thread in this build.
@@ -79,7 +76,7 @@ def compile_to(target: Path, arguments: list[str | Path]) -> None:
 
 
 def build(name: str, folder: Path, levels: list[str]) -> None:
-    """Copies the package to `folder`, with a library that contains a sanitizer, and builds the library of faults.
+    """Copies the package to `folder`, with a library that contains a sanitizer.
 
     A file of kernels takes a minute or more. So objects of the same sources and flags are reused, and kernels of other
     instruction sets than `levels` are compiled without sanitizer and optimisation.
@@ -115,7 +112,6 @@ def build(name: str, folder: Path, levels: list[str]) -> None:
         for source, target in objects.items()
         if not target.exists()
     }
-    commands[folder / "faults.so"] = [*flags, "-shared", ROOT / "tests/support/sanitizer_faults.cpp"]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_to, commands.keys(), commands.values()))
     links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-pthread"]
@@ -124,7 +120,7 @@ def build(name: str, folder: Path, levels: list[str]) -> None:
 
 def inside(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     """Runs this file in a Python process that has loaded the sanitizer."""
-    _, library, options, _ = SANITIZERS[name]
+    _, library, options = SANITIZERS[name]
     path = run([compiler(), f"-print-file-name={library}"]).stdout.strip()
     (folder / "suppressions").write_text("".join(line + "\n" for line in SUPPRESSIONS))
     if name == "thread":
@@ -134,17 +130,6 @@ def inside(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
     # The thread sanitizer requires the memory layout without randomisation.
     command = ["setarch", "-R"] if name == "thread" and shutil.which("setarch") else []
     return run([*command, sys.executable, Path(__file__), *arguments], env=environment)
-
-
-def check_faults(name: str, folder: Path) -> None:
-    for fault in SANITIZERS[name][3]:
-        done = inside(name, folder, "--fault", fault, "--library", str(folder / "faults.so"))
-        if done.returncode == 0 or not ("Sanitizer" in done.stderr or "runtime error" in done.stderr):
-            sys.exit(f"{name}: the fault {fault} was not reported (exit {done.returncode}):\n{done.stderr[-2000:]}")
-
-
-def make_fault(fault: str, library: str) -> None:
-    getattr(ctypes.CDLL(library), fault)(1000)
 
 
 def levels_here() -> list[str]:
@@ -208,11 +193,7 @@ def main() -> None:
     parser.add_argument("--only", choices=SANITIZERS, action="append", help="one sanitizer; both if not given")
     parser.add_argument("--levels", nargs="+", choices=LEVELS, default=list(LEVELS), help="instruction sets (all)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--fault", help=argparse.SUPPRESS)
-    parser.add_argument("--library", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.fault:
-        return make_fault(options.fault, options.library)
     if options.inside:
         return make_calls(options.calls, options.levels)
     here = set(levels_here()) or set(LEVELS)
@@ -223,7 +204,6 @@ def main() -> None:
         folder = options.out.resolve() / name
         print(f"{name}: building", flush=True)
         build(name, folder, levels)
-        check_faults(name, folder)
         print(f"{name}: running", flush=True)
         done = inside(name, folder, "--inside", "--calls", str(options.calls), "--levels", *levels)
         if done.returncode:

@@ -5,7 +5,6 @@ chunks, and packed sequences one after another. On a GPU it computes the sigmoid
 log sigmoid(t). Their softmax is sigmoid(t) divided by the sum of sigmoids, and this sum is exp(logsumexp).
 """
 
-import inspect
 from collections.abc import Callable
 from functools import partial
 
@@ -97,14 +96,11 @@ def unsupported_by_composition(case: Case) -> list[str]:
 
 def build_composition(case: Case) -> Call:
     if case.device != "cpu":
-        return partial(flex_composition, best_sdpa(case), _compiled_flex())
+        flex = torch.compile(flex_attention, fullgraph=True, dynamic=False)
+        return partial(flex_composition, best_sdpa(case), flex)
     if case.lengths == PACKED:
         return partial(_each_sequence, list(case.sequence_lengths))
     return partial(_chunked_composition, padding(case) if case.lengths == PADDED else None)
-
-
-def _compiled_flex() -> Callable:
-    return torch.compile(flex_attention, fullgraph=True, dynamic=False)
 
 
 def _chunked_composition(hidden, query, key, value, context_query, context_key, *gate) -> Tensor:
@@ -145,12 +141,9 @@ def _log_sigmoid(score, _batch, _head, _query, _key):
 # Softmax attention alone.
 
 
-def _one_map(softmax: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Call:
-    return lambda query, key, value, *_: softmax(query, key, value)
-
-
 def build_one_map(case: Case) -> Call:
-    return _one_map(best_sdpa(case))
+    softmax = best_sdpa(case)
+    return lambda query, key, value, *_: softmax(query, key, value)
 
 
 def _sdpa(backend: SDPBackend | None, case: Case) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -190,62 +183,3 @@ def _seconds(call, inputs, case: Case) -> float:
         events[1].record()
         events[1].synchronize()
     return 1e-3 * events[0].elapsed_time(events[1])
-
-
-def _only_on_gpu(case: Case) -> list[str]:
-    reasons = [] if case.device != "cpu" else ["it requires a GPU"]
-    return reasons if case.lengths == FULL else [*reasons, "it is measured on sequences of equal length only"]
-
-
-def unsupported_by_cudnn(case: Case) -> list[str]:
-    if reasons := _only_on_gpu(case):
-        return reasons
-    return [] if torch.backends.cudnn.is_available() else ["torch has no cuDNN"]
-
-
-def build_cudnn(case: Case) -> Call:
-    return _one_map(_sdpa(SDPBackend.CUDNN_ATTENTION, case))
-
-
-def unsupported_by_flash_attention(case: Case) -> list[str]:
-    if reasons := _only_on_gpu(case):
-        return reasons
-    kernel = _flash_attention()
-    if kernel is None:
-        return ["neither flash_attn_interface nor flash_attn is installed"]
-    if case.dropout and "dropout_p" not in inspect.signature(kernel).parameters:
-        return ["FlashAttention-3 has no dropout"]
-    return []
-
-
-def build_flash_attention(case: Case) -> Call:
-    """Builds softmax attention with FlashAttention-3 if it is installed, else FlashAttention-2."""
-    kernel = _flash_attention()
-    options = {"dropout_p": case.dropout} if case.dropout else {}
-
-    def softmax(query, key, value):
-        out = kernel(*(t.transpose(1, 2) for t in (query, key, value)), **options)
-        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
-
-    return _one_map(softmax)
-
-
-def _flash_attention() -> Callable | None:
-    try:
-        from flash_attn_interface import flash_attn_func
-    except ImportError:
-        try:
-            from flash_attn import flash_attn_func
-        except ImportError:
-            return None
-    return flash_attn_func
-
-
-def unsupported_by_flex(case: Case) -> list[str]:
-    if reasons := _only_on_gpu(case):
-        return reasons
-    return ["FlexAttention has no dropout"] if case.dropout else []
-
-
-def build_flex(case: Case) -> Call:
-    return _one_map(_compiled_flex())

@@ -21,9 +21,6 @@ def sigmoid_attention(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor 
         query: (B, H, L, D), of any floating dtype.
         key, value: (B, H, S, D), in the dtype of `query`.
         hidden: (B, S), True at masked keys; None if no key is masked.
-
-    Returns:
-        (B, H, L, D) in the dtype of `query`.
     """
     batch, heads = query.shape[:2]
     if hidden is not None:

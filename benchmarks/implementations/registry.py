@@ -31,10 +31,6 @@ EAGER = "eager"
 COMPILED = "torch.compile"
 ONE_MAP = "sdpa-one-map"
 COMPOSITION = "composition"
-CUDNN = "cudnn-one-map"
-FLASH_ATTENTION = "flash-attention-one-map"
-FLEX_ATTENTION = "flex-one-map"
-ONE_MAP_ON_GPU = (CUDNN, FLASH_ATTENTION, FLEX_ATTENTION)
 BACKENDS = tuple(name for name in dispatch.NAMES if name not in ("auto", "reference"))
 
 Call = Callable[..., Tensor]
@@ -125,14 +121,6 @@ IMPLEMENTATIONS = {
         Implementation(COMPILED, baselines.build_compiled, _not_packed),
         Implementation(COMPOSITION, baselines.build_composition, baselines.unsupported_by_composition),
         Implementation(ONE_MAP, baselines.build_one_map, _full_lengths_only, computes_quasi=False),
-        Implementation(CUDNN, baselines.build_cudnn, baselines.unsupported_by_cudnn, computes_quasi=False),
-        Implementation(
-            FLASH_ATTENTION,
-            baselines.build_flash_attention,
-            baselines.unsupported_by_flash_attention,
-            computes_quasi=False,
-        ),
-        Implementation(FLEX_ATTENTION, baselines.build_flex, baselines.unsupported_by_flex, computes_quasi=False),
         *(
             Implementation(name, partial(_build_backend, name), partial(_unsupported_by_backend, name))
             for name in (*BACKENDS, "reference")
@@ -147,9 +135,6 @@ IMPLEMENTATIONS = {
 
 
 def default_names(case: Case) -> list[str]:
-    """The names of the baselines and fused backends that support the case on this machine.
-
-    The baselines of ONE_MAP_ON_GPU are not among them.
-    """
+    """The names of the baselines and fused backends that support the case on this machine."""
     here = [EAGER, COMPILED, COMPOSITION, ONE_MAP, *(name for name in BACKENDS if name in qk.available_backends())]
     return [name for name in here if not IMPLEMENTATIONS[name].unsupported(case)]

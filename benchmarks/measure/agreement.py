@@ -15,11 +15,7 @@ class ParityError(RuntimeError):
 
 
 def require_parity() -> int:
-    """Runs the package's parity report for all available backends on the CPU; returns the number of its checks.
-
-    Raises:
-        ParityError: a check fails, or there is no check.
-    """
+    """Runs the package's parity report for all available backends on the CPU; returns the number of its checks."""
     checks = list(parity_report())
     failed = [
         f"{check.backend} {check.dtype}, {check.case}: {check.tensor} has error {check.error:.3g}, "
@@ -33,16 +29,7 @@ def require_parity() -> int:
 
 
 def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> None:
-    """Checks calls with `disagreements`.
-
-    Args:
-        calls: the calls, by name of the implementation.
-        case: the case.
-        inputs: inputs of the case.
-
-    Raises:
-        ParityError: a call breaks the error rule or raises; the message has a line from `disagreements` for each.
-    """
+    """Checks calls with `disagreements`."""
     wrong = disagreements(calls, case, inputs)
     if wrong:
         raise ParityError("\n".join(wrong.values()))
@@ -54,14 +41,6 @@ def disagreements(calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[st
     The output and gradients are checked for the first head of the first sequence and for the last head of the last
     sequence. Three things are not checked: EAGER; gradients of gate vectors, because they are sums over all heads; and
     calls with dropout, because the implementations drop different entries.
-
-    Args:
-        calls: the calls, by name of the implementation.
-        case: the case.
-        inputs: inputs of the case.
-
-    Returns:
-        By name of each wrong implementation, a line about its first wrong tensor or its exception; empty with dropout.
     """
     if case.dropout:
         return {}

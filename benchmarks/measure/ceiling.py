@@ -38,14 +38,7 @@ class NoBrgemmError(RuntimeError):
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product that is timed.
-
-    Attributes:
-        name: description of the product.
-        dtype: dtype of both operands.
-        flops: FLOP of one step; a multiply-add counts as two.
-        step: runs the product once and returns the seconds.
-    """
+    """A matrix product that is timed. In `flops` a multiply-add counts as two."""
 
     name: str
     dtype: str
@@ -97,11 +90,7 @@ def _brgemm(tile: tuple[int, int, int], dtype: str) -> Product:
 
 
 def _library() -> Path:
-    """Path of the library made from brgemm.cpp for this torch; the first call builds it.
-
-    Raises:
-        NoBrgemmError: the library cannot be built.
-    """
+    """Path of the library made from brgemm.cpp for this torch; the first call builds it."""
     from torch.utils import cpp_extension
 
     named = os.environ.get("CXX")
@@ -130,11 +119,7 @@ def _library() -> Path:
 
 
 def _brgemm_products(dtype: str) -> list[Product]:
-    """Products by brgemm, one for each tile size.
-
-    Raises:
-        NoBrgemmError: there is no compiler, or this CPU's oneDNN has no brgemm of the dtype.
-    """
+    """Products by brgemm, one for each tile size."""
     torch.ops.load_library(_library())
     products = [_brgemm(tile, dtype) for tile in _TILES]
     try:
@@ -147,15 +132,7 @@ def _brgemm_products(dtype: str) -> list[Product]:
 def ceiling_record(
     product: str, dtype: str, device: str, rates: list[float], source: records.Origin
 ) -> records.CeilingRecord:
-    """Makes the record of a timed matrix product.
-
-    Args:
-        product: name of the product.
-        dtype: dtype of the operands.
-        device: device of the product.
-        rates: measured rates in GFLOP/s.
-        source: origin of the record.
-    """
+    """Makes the record of a timed matrix product."""
     quartiles = records.Quartiles.of(rates)
     values = (records.rounded(rate) for rate in (quartiles.median, quartiles.q1, quartiles.q3))
     return records.CeilingRecord(source, product, dtype, device, *values, len(rates))

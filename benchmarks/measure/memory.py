@@ -1,4 +1,4 @@
-"""Peak memory of a forward and its backward: `python -m benchmarks.measure.memory --implementation cpu`.
+"""Peak memory of a forward and its backward.
 
 The result is the temporary memory: the peak without inputs, output, saved tensors and gradients. On a GPU it comes from
 the counters of torch's allocator. On the CPU a new process measures it as follows.
@@ -13,33 +13,19 @@ the counters of torch's allocator. On the CPU a new process measures it as follo
 - A known allocation of 64 MB is measured in the same way. If the result differs by more than 4 MB, nothing is reported.
 """
 
-import argparse
 import ctypes
 import gc
+import multiprocessing
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from benchmarks import records
-from benchmarks.cases import (
-    DTYPES,
-    FORWARD,
-    FORWARD_BACKWARD,
-    FULL,
-    LAMBDA,
-    LENGTHS,
-    MEMORY_SHAPE,
-    Case,
-    Inputs,
-    Shape,
-    draw,
-)
+from benchmarks.cases import FORWARD, Case, Inputs, Shape, draw
 from benchmarks.implementations.registry import COMPILED, IMPLEMENTATIONS, Call
 
 MB = 10**6
@@ -61,19 +47,6 @@ class NotMeasurableError(RuntimeError):
     """Peak memory cannot be measured here; the message has the reason."""
 
 
-@dataclass(frozen=True)
-class _Bytes:
-    """Bytes of one forward and backward. Peaks do not include memory that was allocated before the forward."""
-
-    inputs: int
-    output: int
-    saved: int
-    gradients: int
-    forward_peak: int
-    backward_peak: int
-    control: int
-
-
 def storages(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
     """The size in bytes of each distinct storage of some tensors, by address."""
     return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
@@ -93,73 +66,26 @@ def saved_bytes(call: Call, inputs: Inputs) -> int:
     return sum(size for address, size in storages(saved).items() if address not in others)
 
 
-def _record(case: Case, name: str, source: records.Origin, sizes: _Bytes, method: str) -> records.MemoryRecord:
-    """Makes a record: subtracts outputs, saved tensors and gradients from the peaks."""
-    forward_extra = sizes.forward_peak - sizes.output - sizes.saved
-    backward_extra = 0
-    if case.mode != FORWARD:
-        backward_extra = sizes.backward_peak - sizes.output - sizes.saved - sizes.gradients
-    megabytes = {
-        "input_mb": sizes.inputs,
-        "output_mb": sizes.output,
-        "saved_mb": sizes.saved,
-        "gradient_mb": sizes.gradients,
-        "forward_extra_mb": forward_extra,
-        "backward_extra_mb": backward_extra,
-        "extra_mb": max(forward_extra, backward_extra),
-        "control_mb": sizes.control,
-    }
-    return records.MemoryRecord(
-        origin=source,
-        **records.case_fields(case),
-        implementation=name,
-        **{field: records.rounded(size / MB) for field, size in megabytes.items()},
-        method=method,
-    )
+class PeakOnCpu:
+    """Measures the peak resident size of functions, above the resident size when the object was created."""
 
+    def __init__(self) -> None:
+        gc.collect()
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "malloc_trim"):  # glibc; other C libraries return large blocks at once
+            libc.malloc_trim(0)
+        self.baseline = _resident("VmRSS")
 
-def _require_control(found: int) -> int:
-    if abs(found - _CONTROL_BYTES) > _CONTROL_SLACK:
-        raise NotMeasurableError(
-            f"memory: expected {_CONTROL_BYTES / MB:.0f} MB for a known allocation, got {found / MB:.1f} MB"
-        )
-    return found
-
-
-# On a GPU.
-
-
-def measure_on_gpu(case: Case, name: str, call: Call, source: records.Origin) -> records.MemoryRecord:
-    """Measures an implementation on the current CUDA device in a case with a backward; returns the record.
-
-    Raises:
-        NotMeasurableError: the size of a known allocation is not measured correctly.
-    """
-    inputs = draw(case, torch.Generator(case.device).manual_seed(0))
-
-    def backward(out):
-        return torch.autograd.grad(out, inputs.operands, inputs.grad_out)
-
-    def peak_of(action, *arguments: object):
-        torch.cuda.reset_peak_memory_stats()
+    def run(self, action: Callable[..., object], *arguments: object) -> tuple[object, int]:
+        """Calls a function; returns its result and the peak in bytes above the baseline."""
+        try:
+            _CLEAR_REFS.write_text("5", encoding="ascii")
+        except OSError as error:
+            raise NotMeasurableError(
+                f"memory: expected a Linux on which a process can write {_CLEAR_REFS}, got {error}"
+            ) from error
         result = action(*arguments)
-        torch.cuda.synchronize()
-        return result, torch.cuda.max_memory_allocated() - base
-
-    backward(call(*inputs.operands))  # compiles, and allocates workspaces that stay
-    base = torch.cuda.memory_allocated()
-    _, control_bytes = peak_of(partial(torch.empty, _CONTROL_BYTES, dtype=torch.uint8, device=case.device))
-    _require_control(control_bytes)
-    out, forward_peak = peak_of(call, *inputs.operands)
-    grads, backward_peak = peak_of(backward, out)
-    sizes = [sum(storages(tensors).values()) for tensors in (inputs.tensors, [out], grads)]
-    del out, grads
-    saved = saved_bytes(call, inputs)
-    found = _Bytes(sizes[0], sizes[1], saved, sizes[2], forward_peak, backward_peak, control_bytes)
-    return _record(case, name, source, found, GPU_METHOD)
-
-
-# On the CPU.
+        return result, _resident("VmHWM") - self.baseline
 
 
 def _resident(field: str) -> int:
@@ -173,60 +99,37 @@ def _resident(field: str) -> int:
     return 1024 * int(found[1])
 
 
-def _return_freed_pages() -> None:
-    gc.collect()
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):  # glibc; other C libraries return large blocks at once
-        libc.malloc_trim(0)
-
-
-class PeakMeter:
-    """Measures the peak resident size of functions, above the resident size when the object was created.
-
-    Raises:
-        NotMeasurableError: the system has no /proc/self/status.
-    """
+class PeakOnGpu:
+    """Like PeakOnCpu, for the memory that torch has allocated on the current CUDA device."""
 
     def __init__(self) -> None:
-        _return_freed_pages()
-        self.baseline = _resident("VmRSS")
+        self.baseline = torch.cuda.memory_allocated()
 
     def run(self, action: Callable[..., object], *arguments: object) -> tuple[object, int]:
-        """Calls a function; returns its result and the peak in bytes above the baseline.
-
-        Raises:
-            NotMeasurableError: the peak cannot be reset.
-        """
-        try:
-            _CLEAR_REFS.write_text("5", encoding="ascii")
-        except OSError as error:
-            raise NotMeasurableError(
-                f"memory: expected a Linux on which a process can write {_CLEAR_REFS}, got {error}"
-            ) from error
+        torch.cuda.reset_peak_memory_stats()
         result = action(*arguments)
-        return result, _resident("VmHWM") - self.baseline
+        torch.cuda.synchronize()
+        return result, torch.cuda.max_memory_allocated() - self.baseline
 
 
-def control() -> int:
-    """Measures an allocation of known size by `PeakMeter`, and returns the measured bytes.
+def control(device: str = "cpu") -> int:
+    """Measures an allocation of known size, and returns the measured bytes."""
+    peak = PeakOnCpu() if device == "cpu" else PeakOnGpu()
+    _, found = peak.run(lambda: torch.ones(_CONTROL_BYTES, dtype=torch.uint8, device=device))
+    if abs(found - _CONTROL_BYTES) > _CONTROL_SLACK:
+        raise NotMeasurableError(
+            f"memory: expected {_CONTROL_BYTES / MB:.0f} MB for a known allocation, got {found / MB:.1f} MB"
+        )
+    return found
 
-    Raises:
-        NotMeasurableError: the result differs from the known size, or the peak cannot be reset.
-    """
 
-    def allocate() -> None:
-        torch.ones(_CONTROL_BYTES, dtype=torch.uint8)
-
-    return _require_control(PeakMeter().run(allocate)[1])
+def measure_on_gpu(case: Case, name: str, call: Call, source: records.Origin) -> records.MemoryRecord:
+    """Measures an implementation on the current CUDA device. The warm-up compiles and allocates workspaces."""
+    return _measure(case, name, source, lambda _: call, warm_up=case)
 
 
 def measure_here(case: Case, name: str) -> records.MemoryRecord:
-    """Measures a case in this process, which should have done nothing else before.
-
-    Raises:
-        NotMeasurableError: the peak cannot be reset, the size of a known allocation is not measured correctly, the
-            implementation does not support the case, or it is COMPILED, which compiles during the measurement.
-    """
+    """Measures a case on the CPU in this process, which should have done nothing else before."""
     if name == COMPILED:
         raise NotMeasurableError(
             f"implementation: expected one that runs no compiler, got {COMPILED!r}: it compiles in the measured "
@@ -235,105 +138,56 @@ def measure_here(case: Case, name: str) -> records.MemoryRecord:
     implementation = IMPLEMENTATIONS[name]
     if reasons := implementation.unsupported(case):
         raise NotMeasurableError(f"implementation: expected one that supports {case}, got {name!r}: {reasons[0]}")
-    with torch.set_grad_enabled(case.mode != FORWARD):
-        return _record(case, name, records.origin(), _measure_bytes(case, implementation.build), CPU_METHOD)
+    warm_up = replace(case, shape=Shape(1, 1, 16, case.shape.head_dim))
+    return _measure(case, name, records.origin(), implementation.build, warm_up)
 
 
-def _measure_bytes(case: Case, build: Callable[[Case], Call]) -> _Bytes:
-    call = build(case)
-    generator = torch.Generator().manual_seed(0)
+def measure_in_process(case: Case, name: str, threads: int) -> records.MemoryRecord:
+    """Measures peak memory on the CPU in a new process, which has done nothing else before."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
+        return pool.submit(measure_here, case, name).result()
 
-    def forward(inputs: Inputs) -> torch.Tensor:
-        return call(*inputs.operands)
+
+def _measure(
+    case: Case, name: str, source: records.Origin, build: Callable[[Case], Call], warm_up: Case
+) -> records.MemoryRecord:
+    call, generator, trains = build(case), torch.Generator(case.device).manual_seed(0), case.mode != FORWARD
 
     def backward(out: torch.Tensor, inputs: Inputs) -> list[torch.Tensor]:
         # Softmax attention alone does not use the context and the gate.
         grads = torch.autograd.grad(out, inputs.operands, inputs.grad_out, allow_unused=True)
         return [grad for grad in grads if grad is not None]
 
-    warm_up = replace(case, shape=Shape(1, 1, 16, case.shape.head_dim))
-    small = draw(warm_up, generator)
-    out = build(warm_up)(*small.operands)
-    if case.mode != FORWARD:
-        backward(out, small)
-    del small, out
-    control_bytes = control()
-
-    inputs = draw(case, generator)
-    meter = PeakMeter()
-    out, forward_peak = meter.run(forward, inputs)
-    grads, backward_peak = [], 0
-    if case.mode != FORWARD:
-        grads, backward_peak = meter.run(backward, out, inputs)
-    sizes = [sum(storages(tensors).values()) for tensors in (inputs.tensors, [out], grads)]
-    del out, grads
-    saved = saved_bytes(call, inputs) if case.mode != FORWARD else 0
-    return _Bytes(sizes[0], sizes[1], saved, sizes[2], forward_peak, backward_peak, control_bytes)
-
-
-def measure_in_process(case: Case, name: str, threads: int) -> records.MemoryRecord:
-    """Measures peak memory on the CPU by running this module in a new process.
-
-    Args:
-        case: the case.
-        name: name of the implementation.
-        threads: number of torch's threads in the new process.
-
-    Raises:
-        ValueError: the case has gate vectors, or its numbers of keys and queries differ.
-        RuntimeError: the process failed; the message is its error output.
-    """
-    if case.keys is not None or case.gate != LAMBDA:
-        raise ValueError(f"case: expected as many keys as queries and a lambda tensor, got {case}")
-    arguments = {
-        "shape": ",".join(map(str, case.shape)),
-        "dtype": case.dtype,
-        "mode": case.mode,
-        "lengths": case.lengths,
-        "dropout": case.dropout,
-        "implementation": name,
-        "threads": threads,
+    with torch.set_grad_enabled(trains):
+        first = draw(warm_up, generator)
+        out = build(warm_up)(*first.operands)
+        if trains:
+            backward(out, first)
+        del first, out
+        control_bytes = control(case.device)
+        inputs = draw(case, generator)
+        peak = PeakOnCpu() if case.device == "cpu" else PeakOnGpu()
+        out, forward_peak = peak.run(lambda: call(*inputs.operands))
+        grads, backward_peak = peak.run(backward, out, inputs) if trains else ([], 0)
+        given, output, gradient = (sum(storages(tensors).values()) for tensors in (inputs.tensors, [out], grads))
+        del out, grads
+        saved = saved_bytes(call, inputs) if trains else 0
+    forward_extra = forward_peak - output - saved
+    backward_extra = backward_peak - output - saved - gradient if trains else 0
+    megabytes = {
+        "input_mb": given,
+        "output_mb": output,
+        "saved_mb": saved,
+        "gradient_mb": gradient,
+        "forward_extra_mb": forward_extra,
+        "backward_extra_mb": backward_extra,
+        "extra_mb": max(forward_extra, backward_extra),
+        "control_mb": control_bytes,
     }
-    flags = [str(part) for key, value in arguments.items() for part in (f"--{key}", value)]
-    command = [sys.executable, "-m", "benchmarks.measure.memory", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip() or f"the process ended with status {done.returncode}")
-    return records.from_line(done.stdout)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.measure.memory",
-        description="Measures peak memory of a forward and its backward, and prints a record.",
+    return records.MemoryRecord(
+        origin=source,
+        **records.case_fields(case),
+        implementation=name,
+        **{field: records.rounded(size / MB) for field, size in megabytes.items()},
+        method=CPU_METHOD if case.device == "cpu" else GPU_METHOD,
     )
-    default = ",".join(map(str, MEMORY_SHAPE))
-    parser.add_argument(
-        "--shape", type=Shape.parse, default=MEMORY_SHAPE, metavar="B,H,L,D", help=f"sizes of the call ({default})"
-    )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="dtype of the tensors (%(default)s)")
-    parser.add_argument(
-        "--mode",
-        choices=(FORWARD, FORWARD_BACKWARD),
-        default=FORWARD_BACKWARD,
-        help="forward: inference; forward+backward: with the gradients of all inputs (%(default)s)",
-    )
-    parser.add_argument("--lengths", choices=LENGTHS, default=FULL, help="lengths of the sequences (%(default)s)")
-    parser.add_argument("--dropout", type=float, default=0.0, help="dropout probability (%(default)s)")
-    parser.add_argument(
-        "--implementation", choices=IMPLEMENTATIONS, required=True, help="the implementation to measure"
-    )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads of torch")
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(options.threads)
-    case = Case(options.shape, options.dtype, options.mode, options.dropout, lengths=options.lengths)
-    try:
-        print(records.to_line(measure_here(case, options.implementation)))
-    except RuntimeError as error:
-        print(f"not measured: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -53,16 +53,7 @@ def time_calls(
     source: records.Origin,
     product: ceiling.Product | None = None,
 ) -> list[records.TimeRecord]:
-    """Times calls that have been checked, interleaved with the matrix product; returns a record for each call.
-
-    Args:
-        case: the case.
-        calls: the calls, by name of the implementation.
-        sets: sets of inputs, which the calls use one after another.
-        effort: how long to measure.
-        source: origin of the records.
-        product: the matrix product, or None.
-    """
+    """Times calls that have been checked, interleaved with the matrix product; returns a record for each call."""
     steps = {name: timing.make_step(call, case, sets) for name, call in calls.items()}
     if product is not None:
         steps[product.name] = product.step
@@ -84,16 +75,7 @@ def time_records(
     source: records.Origin,
     matrix_peak_gflops: float | None = None,
 ) -> list[records.TimeRecord]:
-    """Makes the records of one case from the seconds that `timing.interleave` returned.
-
-    Args:
-        case: the case.
-        implementations: the implementations by name.
-        seconds: seconds of each round, by name of the implementation.
-        cpu_contention: share of the CPU that other processes used; None if unknown.
-        source: origin of the records.
-        matrix_peak_gflops: rate of the matrix product in the same rounds; None without it.
-    """
+    """Makes the records of one case from the seconds that `timing.interleave` returned."""
     found = []
     for name, own in seconds.items():
         quartiles = records.Quartiles.of([1e3 * s for s in own])
@@ -124,15 +106,7 @@ def time_records(
 def measure_overhead(
     case: Case, name: str, call: Call, source: records.Origin, repeats: int = _OVERHEAD_CALLS
 ) -> records.OverheadRecord:
-    """Measures the time until a call returns. In all modes except inference, the call saves tensors for the backward.
-
-    Args:
-        case: the case.
-        name: name of the implementation.
-        call: the call of the implementation.
-        source: origin of the record.
-        repeats: number of measured calls, after a warm-up.
-    """
+    """Measures the time until a call returns. Except in inference, the call saves tensors for the backward."""
     inputs = draw(case, torch.Generator(case.device).manual_seed(0))
     microseconds = []
     with torch.set_grad_enabled(case.mode != FORWARD):

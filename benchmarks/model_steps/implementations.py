@@ -56,12 +56,7 @@ def _packed(model: nn.Module) -> Callable[[Batch], tuple[Tensor, Tensor]]:
 
 
 class Builder:
-    """Builds implementations of one size. Each has a separate model with the same weights.
-
-    Args:
-        size: size of the encoder.
-        contexts: number of contexts.
-    """
+    """Builds implementations of one size. Each has a separate model with the same weights."""
 
     def __init__(self, size: Size, contexts: int):
         self._sizes = {
@@ -77,12 +72,7 @@ class Builder:
         self._weights = self.model("fused", weights=None).state_dict()
 
     def model(self, implementation: str, weights: dict[str, Tensor] | None = None) -> nn.Module:
-        """Makes a QACG-BERT.
-
-        Args:
-            implementation: the attention implementation.
-            weights: tensors by name, which become the model's weights without a copy; None: initial weights.
-        """
+        """Makes a QACG-BERT. `weights` become the model's without a copy; with None they are initial ones."""
         config = qacg_models.QACGBertConfig(**self._sizes, contexts=self._contexts, attn_implementation=implementation)
         if weights is None:
             return qacg_models.QACGBertForSequenceClassification(config)

@@ -23,15 +23,7 @@ MASKED = -10000.0  # added to the score of a masked key
 
 
 class ReleasedQACGBert(nn.Module):
-    """The released forward on the parameters of `model`, which both modules then share.
-
-    Args:
-        model: a model of the released variant: pooler "cls", context projection "hidden", activation "gelu", gates with
-            biases, and the released names of the attention.
-
-    Raises:
-        ValueError: `model` is another variant; the message names the field of its configuration.
-    """
+    """The released forward on the parameters of `model`, which both modules then share."""
 
     def __init__(self, model: QACGBertForSequenceClassification):
         super().__init__()

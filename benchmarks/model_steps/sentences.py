@@ -50,11 +50,7 @@ class Sentences:
     source: str
 
     def draw(self, count: int, size: int, seed: int = 0) -> list[Batch]:
-        """Draws `count` batches of `size` sentences each, in random order, as in training.
-
-        Raises:
-            ValueError: there are too few sentences.
-        """
+        """Draws `count` batches of `size` sentences each, in random order, as in training."""
         if count * size > len(self.features):
             raise ValueError(f"batches: expected at most {len(self.features)} sentences, got {count} batches of {size}")
         order = torch.randperm(len(self.features), generator=torch.Generator().manual_seed(seed)).tolist()
@@ -69,14 +65,9 @@ def default_data() -> str | None:
 
 
 def load_sentences(data: str | None, tokenizer: str | None) -> Sentences:
-    """Loads and encodes the training split of a folder, or of the bundled sample.
+    """Loads and encodes the training split of a folder, or of the bundled sample, whose sentences are shorter.
 
-    Args:
-        data: folder of the split; None for the sample, whose sentences are shorter than SentiHood's.
-        tokenizer: folder or `vocab.txt`; None to train one on the split, which yields slightly fewer tokens.
-
-    Raises:
-        qacg_models.errors.InputError: the split or the tokenizer does not exist or cannot be read.
+    Without a tokenizer, trains one on the split, which yields slightly fewer tokens.
     """
     dataset = load_data(data or sample_directory(), ("train",))
     rows = dataset.splits["train"]

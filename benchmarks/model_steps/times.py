@@ -51,21 +51,7 @@ def measure(
     effort: timing.Effort,
     source: records.Origin,
 ) -> list[records.StepRecord]:
-    """Checks that the implementations agree, times them interleaved in all dtypes, and returns a record for each.
-
-    Args:
-        size: name of the model's size.
-        mode: TRAINING or INFERENCE.
-        names: names of implementations; those that do not support the mode are left out.
-        dtypes: "float32", or "bfloat16" for autocast.
-        batches: the batches of a repeat.
-        sentences: sentences from which other batches are drawn for the check.
-        effort: how long to measure.
-        source: origin of the records.
-
-    Raises:
-        benchmarks.measure.agreement.ParityError: an implementation breaks the error rule.
-    """
+    """Checks that the implementations agree, times them interleaved in all dtypes, and returns a record for each."""
     builder = Builder(SIZES[size], len(sentences.contexts))
     runners = {name: builder.build(name) for name in names if supports(name, mode)}
     checked = sentences.draw(_CHECKED_BATCHES, _CHECKED_SENTENCES, seed=1)
@@ -113,14 +99,7 @@ def step_records(
     source: records.Origin,
     workload: Workload,
 ) -> list[records.StepRecord]:
-    """Makes the records of one workload from the seconds that `timing.interleave` returned.
-
-    Args:
-        seconds: seconds of each repeat, by (implementation, dtype).
-        cpu_contention: share of the CPU that other processes used; None if unknown.
-        source: origin of the records.
-        workload: the workload.
-    """
+    """Makes the records of one workload from the seconds that `timing.interleave` returned."""
     quartiles = {key: records.Quartiles.of([1e3 * s for s in own]) for key, own in seconds.items()}
     released = quartiles.get((RELEASED, "float32"))
     return [
@@ -151,9 +130,6 @@ def require_agreement(builder: Builder, runners: dict[str, Runner], batches: lis
     The gradients of a parameter are stacked over all layers, and those of a small parameter also over all batches. This
     is necessary because the error of a single number, such as the bias of a gate, does not show the size of rounding
     errors. Plain BERT is not compared: it is another model and has separate tests.
-
-    Raises:
-        benchmarks.measure.agreement.ParityError: an implementation breaks the error rule.
     """
     model = builder.exact()
     exact = Runner(model, lambda batch: model(**batch.padded, return_dict=False)[:2])

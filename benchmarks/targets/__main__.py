@@ -85,11 +85,7 @@ def _judge_files(options: argparse.Namespace) -> int:
 
 
 def _preferred() -> str:
-    """The first backend in the order of preference that supports calls on the CPU.
-
-    Raises:
-        RuntimeError: there is none.
-    """
+    """The first backend in the order of preference that supports calls on the CPU."""
     reasons = {name: IMPLEMENTATIONS[name].unsupported(Case(SENTENCES)) for name in BACKENDS}
     here = [name for name, why in reasons.items() if not why]
     if not here:

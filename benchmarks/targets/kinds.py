@@ -80,11 +80,7 @@ class Target:
         raise NotImplementedError
 
     def compare(self, *found: records.Record) -> tuple[str, bool] | None:
-        """The measured value as text and whether it meets the target; None if the records lack a value.
-
-        Args:
-            *found: a record for each pair that `reads` returns, in that order.
-        """
+        """The measured value as text and whether it meets the target; None if the records lack a value."""
         raise NotImplementedError
 
 
@@ -154,10 +150,6 @@ class RateOverBaseline(Target):
     """A backend reaches at least `at_least` times the FLOP/s of a baseline, both counted by FLOP_CONVENTION.
 
     The baseline may compute fewer FLOP, as softmax attention alone does.
-
-    Attributes:
-        baseline: name of the implementation to compare with.
-        at_least: the required ratio of the two rates.
     """
 
     baseline: str
@@ -256,16 +248,7 @@ class HostOverhead(Target):
 
 @dataclass(frozen=True)
 class StepSpeedUp:
-    """Whole model steps of `implementation` in `dtype` are `at_least` times as fast as those of `baseline` in float32.
-
-    Attributes:
-        size: a key of `benchmarks.model_steps.implementations.SIZES`.
-        mode: one of `benchmarks.model_steps.MODES`.
-        implementation, baseline: names of implementations of model steps, from `benchmarks.model_steps`.
-        dtype: dtype of `implementation`; bfloat16 stands for autocast.
-        at_least: the required ratio of the two times.
-        stretch: whether the target exceeds what a release requires.
-    """
+    """Model steps in `dtype` (bfloat16: autocast) are `at_least` times as fast as those of `baseline` in float32."""
 
     size: str
     mode: str

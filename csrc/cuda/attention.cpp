@@ -123,8 +123,7 @@ void describe_lengths(Call& call, const Arguments& a) {
   p.sequences = a.query.size(0);
   p.query_length = a.query.size(2);
   p.key_length = a.key.size(2);
-  if (!a.key_lengths) return;
-  p.key_lengths = integers(call, *a.key_lengths);
+  if (a.key_lengths) p.key_lengths = integers(call, *a.key_lengths);
 }
 
 void describe_gate(Call& call, const Arguments& a) {

@@ -36,19 +36,12 @@ def why_no_library() -> str | None:
 
 
 class Library(NamedTuple):
-    """A compiled library of the package.
+    """A compiled library of the package."""
 
-    Attributes:
-        variable: environment variable that controls the build.
-        by_default: whether the library is built when the variable is not set.
-        why_not: returns the reason why it cannot be built; None if it can.
-        write_ninja: writes its ninja file; takes the paths of that file and of the library.
-    """
-
-    variable: str
-    by_default: bool
-    why_not: Callable[[], str | None]
-    write_ninja: Callable[[Path, Path], None]
+    variable: str  # the environment variable that controls the build
+    by_default: bool  # whether the library is built when the variable is not set
+    why_not: Callable[[], str | None]  # returns the reason why it cannot be built; None if it can
+    write_ninja: Callable[[Path, Path], None]  # takes the paths of the ninja file and of the library
 
 
 LIBRARIES = {
@@ -78,7 +71,7 @@ def why_not_built(library: Library) -> str | None:
 def install_command(library: Library) -> str:
     """The command that installs the package with a library; it fails if the library cannot be built.
 
-    The command does not use pip's cache, which may have a wheel without the library.
+    pip's cache may have a wheel without the library.
     """
     return f"{library.variable}=1 pip install --no-cache-dir . in a checkout"
 
@@ -89,11 +82,7 @@ def note(name: str) -> str:
 
 
 def run_ninja(library: Library, folder: Path, path: Path) -> None:
-    """Compiles and links a library.
-
-    Raises:
-        subprocess.CalledProcessError: the compiler or the linker failed.
-    """
+    """Compiles and links a library."""
     jobs = environment.jobs()
     library.write_ninja(folder / "build.ninja", path)
     subprocess.run([compilers.ninja(), "-C", str(folder), *(["-j", str(jobs)] if jobs else [])], check=True)

@@ -91,7 +91,7 @@ def nvcc_version(path: str) -> tuple[int, int]:
 
 
 def ninja() -> str | None:
-    """Path of ninja, from PATH or from the package `ninja`; None if there is none."""
+    """Path of ninja, from PATH or its package; None if there is none."""
     if found := shutil.which("ninja"):
         return found
     try:

@@ -31,13 +31,9 @@ OPTIONAL_SOURCES = {
 
 
 def sources_for(processor: str | None = None) -> tuple[dict[str, list[str]], list[str]]:
-    """Selects the sources for a processor.
+    """The sources and their flags for a processor (None: that of the build's target).
 
-    Args:
-        processor: name of the processor, such as "x86_64"; that of the build's target when None.
-
-    Returns:
-        The flags of each source, and flags for capability.cpp that list the kernels that the compiler cannot compile.
+    Also returns flags for capability.cpp that list the kernels that the compiler cannot compile.
     """
     processor, without = (processor or environment.machine()).lower(), []
     others = [] if processor in ("x86_64", "amd64") else [*X86_ONLY]
@@ -68,23 +64,16 @@ def write_ninja(path: Path, library: Path) -> None:
     path.write_text("\n".join([*lines, *compilers.link_edge(library, objects)]))
 
 
-def mac_links(name: str) -> list[str]:
-    """Linker flags for macOS: torch's functions are resolved at load time; no path of this machine is recorded."""
-    return ["-undefined", "dynamic_lookup", "-install_name", f"@rpath/{name}"]
-
-
 def link_flags(folder: Path, name: str) -> list[str]:
     """Returns the linker flags of the library, and writes the files that they refer to.
 
-    On Linux the library is linked against an empty libtorch_cpu.so, of which it records only the name. If
-    QACG_BUILD_FOR is set, the library contains Zig's C++ runtime, whose symbols are hidden on Linux.
-
-    Args:
-        folder: folder for the empty library and the list of exported symbols.
-        name: file name of the library.
+    On macOS torch's functions are resolved at load time. On Linux the library is linked against an empty
+    libtorch_cpu.so, of which it records only the name. If QACG_BUILD_FOR is set, the library contains Zig's C++
+    runtime, whose symbols are hidden on Linux.
     """
     other = environment.target()
-    if not (other.is_linux if other else sys.platform != "darwin"):
-        return ["-O2", *mac_links(name), "-s"] if other else mac_links(name)
+    if not ("linux" in other.triple if other else sys.platform != "darwin"):
+        mac = ["-undefined", "dynamic_lookup", "-install_name", f"@rpath/{name}"]  # no path of this machine
+        return ["-O2", *mac, "-s"] if other else mac
     links = ["-Wl,--no-as-needed", *compilers.stand_ins(("torch_cpu",), folder), "-Wl,--as-needed"]
     return links if other is None else ["-O2", *links, *compilers.hide_symbols("qacg_cpu_*", folder)]

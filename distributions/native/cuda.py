@@ -26,14 +26,7 @@ PORTABLE = "10.0"
 
 
 def gpus(version: tuple[int, int]) -> list[str]:
-    """The GPUs to build for, such as "9.0" or "10.0+PTX", without those that the kernels do not support.
-
-    Args:
-        version: the version of nvcc, which decides the default GPUs.
-
-    Raises:
-        RuntimeError: an entry of TORCH_CUDA_ARCH_LIST is not such a number.
-    """
+    """The GPUs to build for, such as "9.0" or "10.0+PTX", without those that the kernels do not support."""
     listed = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if not listed:
         supported = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]
@@ -56,15 +49,12 @@ def gpus(version: tuple[int, int]) -> list[str]:
 
 def gpu_flags(gpus: list[str]) -> list[str]:
     """The flags of nvcc for these GPUs, and the macro with their list, which csrc/cuda/library_info.cu returns."""
-    flags = dict.fromkeys(flag for gpu in gpus for flag in code_flags(gpu))
+    flags: dict[str, None] = {}
+    for gpu in gpus:
+        number = gpu.removesuffix("+PTX").replace(".", "")
+        for code in ("sm", "compute") if gpu.endswith("+PTX") else ("sm",):  # compute: drivers translate it
+            flags[f"-gencode=arch=compute_{number},code={code}_{number}"] = None
     return [*flags, f"-DQACG_GPUS={':'.join(gpus)}"]
-
-
-def code_flags(gpu: str) -> list[str]:
-    """The flags of nvcc for the machine code of a GPU, and with +PTX for code that drivers translate for later GPUs."""
-    number = gpu.removesuffix("+PTX").replace(".", "")
-    flags = [f"-gencode=arch=compute_{number},code=sm_{number}"]
-    return [*flags, f"-gencode=arch=compute_{number},code=compute_{number}"] if gpu.endswith("+PTX") else flags
 
 
 def why_not() -> str | None:
@@ -72,11 +62,7 @@ def why_not() -> str | None:
     path = compilers.nvcc()
     if path is None:
         home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-        looked = (
-            f"in {home}/bin, which CUDA_HOME or CUDA_PATH names"
-            if home
-            else "on the path, in /usr/local/cuda/bin and among pip's packages"
-        )
+        looked = f"in {home}/bin" if home else "on the path, in /usr/local/cuda/bin and among pip's packages"
         return f"nvcc was not found at installation (looked {looked}); install the CUDA toolkit or set CUDA_HOME"
     version = compilers.nvcc_version(path)
     if version < OLDEST_NVCC:

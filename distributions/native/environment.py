@@ -6,22 +6,11 @@ from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """A platform of a wheel (QACG_BUILD_FOR).
-
-    Attributes:
-        machine: name of its processor.
-        triple: the compiler's name of the platform.
-        has_cuda: whether the wheel has the CUDA library. Such a wheel must be built on a machine with this processor,
-            because nvcc compiles host code only for the processor on which it runs.
-    """
+    """A platform of a wheel (QACG_BUILD_FOR): its processor, and the compiler's name of the platform."""
 
     machine: str
     triple: str
-    has_cuda: bool = False
-
-    @property
-    def is_linux(self) -> bool:
-        return "linux" in self.triple
+    has_cuda: bool = False  # such a wheel is built on this processor, since nvcc compiles host code for no other
 
 
 # Platforms by the tag of their wheel; the tag "any" is for a wheel without a library.
@@ -33,11 +22,7 @@ TARGETS = {
 
 
 def platform_tag() -> str | None:
-    """The value of QACG_BUILD_FOR, a platform tag or "any"; None for a build for this machine.
-
-    Raises:
-        RuntimeError: it has another value.
-    """
+    """The value of QACG_BUILD_FOR, a platform tag or "any"; None for a build for this machine."""
     tag = os.environ.get("QACG_BUILD_FOR")
     if tag and tag != "any" and tag not in TARGETS:
         raise RuntimeError(f"QACG_BUILD_FOR: expected any or one of {', '.join(TARGETS)}, got {tag!r}")
@@ -56,11 +41,7 @@ def machine() -> str:
 
 
 def build_option(variable: str) -> str:
-    """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto" (also if it is not set), "0" or "1".
-
-    Raises:
-        RuntimeError: it has another value.
-    """
+    """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto" (also if it is not set), "0" or "1"."""
     value = os.environ.get(variable, "auto")
     if value not in ("auto", "0", "1"):
         raise RuntimeError(f"{variable}: expected 0, 1 or auto, got {value!r}")
@@ -72,11 +53,7 @@ def debugging() -> bool:
 
 
 def jobs() -> int | None:
-    """The number of compile jobs at a time (MAX_JOBS); None if it is not set or empty.
-
-    Raises:
-        RuntimeError: it is no positive integer.
-    """
+    """The number of compile jobs at a time (MAX_JOBS); None if it is not set or empty."""
     value = os.environ.get("MAX_JOBS")
     if not value:
         return None

@@ -32,11 +32,7 @@ def torch_folder() -> Path | None:
 
 
 def include_folder() -> Path:
-    """The folder of torch's headers.
-
-    Raises:
-        RuntimeError: the headers cannot be used; the message is that of `why_not`.
-    """
+    """The folder of torch's headers."""
     if reason := why_not():
         raise RuntimeError(reason)
     return torch_folder() / "include"

@@ -1,5 +1,8 @@
 """Benchmark records for tests."""
 
+import json
+from dataclasses import asdict
+
 from benchmarks import records
 from benchmarks.cases import FORWARD_BACKWARD, MEMORY_SHAPE, Case, Shape
 from benchmarks.implementations.registry import COMPILED, EAGER, IMPLEMENTATIONS, ONE_MAP
@@ -33,6 +36,10 @@ def time_of(case, name, milliseconds, peak=None):
     """Makes the record of one implementation; `peak` is the rate of the matrix product in GFLOP/s."""
     (record,) = time_records(case, {name: IMPLEMENTATIONS[name]}, {name: [1e-3 * milliseconds]}, 0.0, ORIGIN, peak)
     return record
+
+
+def to_line(record):
+    return json.dumps(asdict(record))
 
 
 def product(dtype):

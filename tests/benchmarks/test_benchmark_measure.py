@@ -7,8 +7,7 @@ import torch
 from benchmark_records import SMALL
 from processes import run_python
 
-from benchmarks import records
-from benchmarks.cases import FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case, Shape, draw, draw_sets
+from benchmarks.cases import FORWARD, FORWARD_BACKWARD, PACKED, TRAINING_FORWARD, Case, Shape, draw, draw_sets
 from benchmarks.implementations.registry import EAGER, IMPLEMENTATIONS
 from benchmarks.measure import memory, timing
 
@@ -19,9 +18,9 @@ needs_peak = pytest.mark.skipif(not memory._CLEAR_REFS.exists(), reason="this sy
 def test_peak_meter_includes_freed_memory():
     # In a new process, like the benchmark: the heap of this one may have free pages of earlier tests.
     script = (
-        "import torch; from benchmarks.measure.memory import PeakMeter, control;"
+        "import torch; from benchmarks.measure.memory import PeakOnCpu, control;"
         "torch.ones(40 * 2**18).sum();"  # starts threads and loads code, whose pages would count, as in the benchmark
-        "meter = PeakMeter();"
+        "meter = PeakOnCpu();"
         "print(meter.run(lambda: torch.ones(40 * 2**18).sum())[1], meter.run(lambda: None)[1], control())"
     )
     peak, quiet, control = map(float, run_python("-c", script).stdout.split())
@@ -34,15 +33,9 @@ def test_peak_meter_includes_freed_memory():
 @needs_peak
 @pytest.mark.full
 def test_memory_of_inference_and_of_packed_sentences():
-    # In one new process; freed pages of the first case can only lower the values of the second.
-    script = (
-        "from benchmarks import records; from benchmarks.measure.memory import measure_here;"
-        "from benchmarks.cases import Case, Shape;"
-        "print(records.to_line(measure_here(Case(Shape(1, 4, 1024, 16)), 'eager')));"
-        "packed = Case(Shape(8, 2, 64, 16), mode='forward+backward', lengths='packed');"
-        "print(records.to_line(measure_here(packed, 'reference')))"
-    )
-    inference, packed = map(records.from_line, run_python("-c", script).stdout.splitlines())
+    inference = memory.measure_in_process(Case(Shape(1, 4, 1024, 16)), "eager", threads=1)
+    packed = Case(Shape(8, 2, 64, 16), mode=FORWARD_BACKWARD, lengths=PACKED)
+    packed = memory.measure_in_process(packed, "reference", threads=1)
     one_map = 4 * 1024 * 1024 * 4 / 1e6
     assert (inference.saved_mb, inference.gradient_mb, inference.backward_extra_mb) == (0, 0, 0)
     assert inference.output_mb == pytest.approx(4 * 1024 * 16 * 4 / 1e6, rel=0.01)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from benchmark_records import ORIGIN, SMALL, memory, overhead, time_of, times
+from benchmark_records import ORIGIN, SMALL, memory, overhead, time_of, times, to_line
 
-from benchmarks import plot, records, table
+from benchmarks import plot, table
 from benchmarks.cases import FORWARD_BACKWARD
 from benchmarks.measure.ceiling import ceiling_record
 
@@ -61,7 +61,7 @@ def test_table_options_select_dtype_pass_and_dropout(tmp_path, capsys, options, 
         replace(SMALL, dtype="bfloat16"),
     ]
     file = tmp_path / "records.jsonl"
-    file.write_text("".join(records.to_line(one) + "\n" for case in cases for one in times(case, cpu=[0.01])))
+    file.write_text("".join(to_line(one) + "\n" for case in cases for one in times(case, cpu=[0.01])))
     chosen = ["--dtypes", "float32", "--modes", "forward", "--dropouts", "0", "--"]
     assert table.main([*options, *chosen, str(file)]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if "(2,3,20,8)" in line] == [

@@ -36,7 +36,6 @@ def test_measure_keeps_the_fastest_product(small, monkeypatch, capsys, dtype):
     assert [row.product for row in tried] == ["torch.mm 16^3", "torch.bmm 2x(16,32,64)", "a fast one"]
     assert all(row.gflops > 0 and row.dtype == dtype for row in tried)
     assert tried[-1].gflops == pytest.approx(2e6)
-    assert records.from_line(records.to_line(tried[0])) == tried[0]
     assert f"ceiling: a fast one in {dtype}" in capsys.readouterr().out
 
 

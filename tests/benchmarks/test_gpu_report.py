@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmark_records import ORIGIN, time_of
+from benchmark_records import ORIGIN, time_of, to_line
 
 from benchmarks import gpu_report, records
 from benchmarks.cases import SENTENCES, Case
@@ -29,7 +29,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: GPU)
     monkeypatch.setattr(records, "origin", lambda: ON_GPU)
-    line = records.to_line(replace(time_of(Case(SENTENCES), "eager", 1.0), origin=ON_GPU))
+    line = to_line(replace(time_of(Case(SENTENCES), "eager", 1.0), origin=ON_GPU))
     chosen = {"info": ("print('info')", "info.txt"), "selftest": ("print('ok')", "selftest.txt")}
     chosen["benchmark"] = (
         f"import pathlib; f = pathlib.Path('benchmark'); f.mkdir(); (f / 'x-gpu.jsonl').write_text({line!r})",

@@ -36,5 +36,4 @@ void narrow_bfloat16(const float* x, uint16_t* to, int64_t count) {
     to[n] = narrowed.bits;
   }
 }
-
 }

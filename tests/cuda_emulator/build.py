@@ -52,10 +52,9 @@ def library(csrc: Path = CSRC, races: bool = False) -> Path:
     return _built("cuda_emulated", csrc, flags, links, races)
 
 
-def single(source: Path, flags: tuple[str, ...] = FLAGS, races: bool = False, csrc: Path = CSRC) -> Path:
+def single(source: Path, flags: tuple[str, ...]) -> Path:
     """Returns the path of a library of one source without torch, after building it unless the source is unchanged."""
-    extra = (*RACES, *HOOKED) if races else ()
-    return _built(source.stem, csrc, {source: (*extra, "-x", "c++")}, [], races, flags)
+    return _built(source.stem, CSRC, {source: ()}, [], False, flags)
 
 
 def _built(name: str, csrc: Path, sources: dict, links: list[str], races: bool, flags: tuple = FLAGS) -> Path:

@@ -1,6 +1,5 @@
 // csrc/cuda/mma.h on a CPU. Fragments are laid out as the PTX ISA documents them, sections "Matrix fragments for
-// mma.m16n8k16 with floating point type" and "ldmatrix"; tests/kernels/test_cuda_emulator.py checks them one element at
-// a time.
+// mma.m16n8k16 with floating point type" and "ldmatrix".
 #pragma once
 
 #include "common/half_types.h"

@@ -1,7 +1,4 @@
-"""The sources of the CUDA backend, host code and kernels, in the CPU emulator meet the error rule.
-
-test_cuda_emulator.py tests the emulator itself.
-"""
+"""The sources of the CUDA backend, host code and kernels, in the CPU emulator meet the error rule."""
 
 import re
 import shutil

@@ -1,8 +1,8 @@
 """The CUDA kernels have no races in shared memory, and a removed barrier is reported as one.
 
-The rules are in tests/cuda_emulator/README.md; test_cuda_emulator.py tests the detector itself. By default, the shorter
-list of tests/check_races.py runs under three seeds, and one barrier is removed. With `--thorough-cuda` the longer list
-runs, and each barrier and wait of the tensor-core path is removed, one at a time.
+The rules are in tests/cuda_emulator/README.md. By default, the shorter list of tests/check_races.py runs under three
+seeds, and one barrier is removed. With `--thorough-cuda` the longer list runs, and each barrier and wait of the
+tensor-core path is removed, one at a time.
 """
 
 import re

@@ -1,11 +1,14 @@
 """Tests that need a GPU: graphs, streams, several devices, asynchronous calls, tensors beyond 2**31 elements."""
 
+import fcntl
+import os
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from judging import assert_same_bits
-from machine_lock import machine_lock
 from torch._dynamo.utils import counters
 
 import qacg_kernels as qk
@@ -120,8 +123,9 @@ def test_tensors_of_another_device_are_computed_on_it(case, kernel, device):
 
 @pytest.fixture
 def most_of_the_memory():
-    """A lock between tests that need most of the memory."""
-    with machine_lock("gpu-memory"):
+    """A lock between processes whose tests need most of the memory."""
+    with Path(tempfile.gettempdir(), f"qacg-gpu-memory-{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
         torch.cuda.empty_cache()
 

@@ -186,5 +186,5 @@ def test_saving_the_quasi_branch_raises(compiled):
 @pytest.mark.skipif(torch.version.cuda is None, reason="this torch was built without CUDA")
 def test_cuda_library_loads_with_every_cuda_torch():
     """Loading finds every function of torch that the library calls, and requires neither a GPU nor a driver."""
-    assert cuda.is_loaded(), cuda.missing()
+    assert cuda._about is not None, cuda.missing()
     assert torch._C._dispatch_has_kernel_for_dispatch_key("qacg::cuda_attention", "CUDA")

@@ -138,9 +138,7 @@ def limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def run_with_little_room(
-    arguments: list[str], folder: Path, size: int, log: Path, mounts: bool, before: Callable[[], None]
-) -> Outcome:
+def run_with_little_room(arguments: list[str], folder: Path, size: int, log: Path, mounts: bool) -> Outcome:
     """Runs a command that writes to `folder`, which has limited space, and keeps the files that it wrote.
 
     Args:
@@ -149,11 +147,9 @@ def run_with_little_room(
         size: the space in bytes.
         log: path without suffix of the files that get the command's output.
         mounts: whether the folder is a file system of this size; else no single file can become larger.
-        before: a function that the fork calls before the command.
     """
 
     def confined() -> None:
-        before()
         if mounts:
             mount_small_disk(folder, size)
         else:

@@ -12,22 +12,6 @@ LEFT_OUT = "not run: the time limit is reached"
 _LONGEST_MESSAGE = 2000
 
 
-class Rows:
-    """A file of JSON lines, each of which is written immediately; the first is the origin of the run."""
-
-    def __init__(self, path: Path) -> None:
-        from benchmarks import records
-
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("", encoding="utf-8")
-        self.add({"kind": "origin"} | asdict(records.origin()))
-
-    def add(self, record: dict[str, object]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-
-
 def read(path: Path) -> list[dict[str, object]]:
     """Reads the rows of a file, without an incomplete last line of a killed process; [] if there is no file."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -47,13 +31,22 @@ def not_reached(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 
 
 class Recorder:
-    """A pytest plugin that writes a row with all collected tests, then one per test."""
+    """A pytest plugin that writes JSON lines: the origin of the run, all collected tests, then a row for each test."""
 
     def __init__(self, path: Path) -> None:
-        self._rows = Rows(path)
+        from benchmarks import records
+
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("", encoding="utf-8")
+        self._add(asdict(records.origin()), kind="origin")
+
+    def _add(self, row: dict[str, object], kind: str) -> None:
+        with self._path.open("a", encoding="utf-8") as file:  # written immediately
+            file.write(json.dumps({"kind": kind} | row) + "\n")
 
     def pytest_collection_finish(self, session) -> None:
-        self._rows.add({"kind": "collected", "tests": [item.nodeid for item in session.items]})
+        self._add({"tests": [item.nodeid for item in session.items]}, kind="collected")
 
     def pytest_runtest_logreport(self, report) -> None:
         if report.when != "call" and report.outcome == "passed":
@@ -64,8 +57,8 @@ class Recorder:
             outcome = "left out" if message == LEFT_OUT else outcome
         elif outcome == "failed":
             message = str(report.longrepr)[-_LONGEST_MESSAGE:]
-        row = dict(kind="test", test=report.nodeid, outcome=outcome, seconds=round(report.duration, 3), message=message)
-        self._rows.add(row)
+        row = dict(test=report.nodeid, outcome=outcome, seconds=round(report.duration, 3), message=message)
+        self._add(row, kind="test")
 
 
 class Budget:
@@ -80,12 +73,6 @@ class Budget:
 
 
 def in_shard(name: str, shard: str) -> bool:
-    """Whether a test belongs to a shard such as "2/8". Each test belongs to exactly one shard, the same in every run.
-
-    Raises:
-        ValueError: the shard is not of the form K/N.
-    """
-    number, _, count = shard.partition("/")
-    if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
-        raise ValueError(f"shard: expected K/N with K from 0 to N - 1, got {shard!r}")
-    return zlib.crc32(name.encode()) % int(count) == int(number)
+    """Whether a test belongs to a shard such as "2/8". Each test belongs to one shard, the same in every run."""
+    number, count = map(int, shard.split("/"))
+    return zlib.crc32(name.encode()) % count == number

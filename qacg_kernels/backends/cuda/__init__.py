@@ -86,27 +86,13 @@ def _gpu_is_there() -> bool:
     return torch.cuda.is_available()  # queries the driver
 
 
-def is_loaded() -> bool:
-    """Whether the compiled CUDA library is loaded."""
-    return _about is not None
-
-
 def missing() -> list[str]:
     """Returns the reasons why this backend is unavailable on this machine; empty if it is available."""
     if _missing or DEVICE != "cuda":
         return _missing
     if not _gpu_is_there():
         return ["torch finds no CUDA device or driver on this machine"]
-    return _driver_too_old(*_versions)
-
-
-def _driver_too_old(driver: int, compiled: int) -> list[str]:
-    """Returns a list with the reason why the driver cannot run the library; empty if it can.
-
-    Args:
-        driver: the newest version of CUDA that the driver supports, as 1000 * major + 10 * minor.
-        compiled: the version of CUDA that the library was compiled with, in the same form.
-    """
+    driver, compiled = _versions
     if driver // 1000 >= compiled // 1000:
         return []
     return [
@@ -124,19 +110,6 @@ def _text(version: int) -> str:
 def not_for(device: torch.device) -> list[str]:
     """Returns the reasons why this backend cannot run on this device; empty if it can."""
     return list(_no_code_on(device)) if DEVICE == "cuda" else []
-
-
-def gpus() -> tuple[str, ...]:
-    """The GPUs that the library has code for, as in TORCH_CUDA_ARCH_LIST, e.g. ("8.0", "9.0").
-
-    The result is () if the library is not loaded.
-    """
-    return _gpus
-
-
-def how_to_build_for(gpu: str) -> str:
-    """Text with the command that builds the library for `gpu`, an entry of TORCH_CUDA_ARCH_LIST, e.g. "9.0"."""
-    return f"to build it for this GPU, run TORCH_CUDA_ARCH_LIST={gpu} {_BUILD}"
 
 
 def runs_on(gpu: str, capability: tuple[int, int]) -> bool:
@@ -168,6 +141,7 @@ def _no_code_on(device: torch.device) -> tuple[str, ...]:
 @functools.cache
 def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...], driver: int, compiled: int) -> tuple[str, ...]:
     number = ".".join(map(str, capability))
+    build = f"to build it for this GPU, run TORCH_CUDA_ARCH_LIST={number} {_BUILD}"
     if capability < OLDEST_CAPABILITY:
         return (f"compute capability: expected 8.0 or newer, got {number}",)
     if any(runs_on(gpu.removesuffix("+PTX"), capability) for gpu in gpus):
@@ -179,12 +153,9 @@ def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...], driver: int
         return (
             f"driver: expected one for CUDA {_text(compiled)} or newer, since for compute capability {number} the CUDA "
             f"library has only PTX, which was compiled with {_text(compiled)}, got one for {_text(driver)}. Update the "
-            f"driver; {how_to_build_for(number)}",
+            f"driver; {build}",
         )
-    return (
-        f"the GPU has compute capability {number} and the library has code for {', '.join(gpus)}; "
-        f"{how_to_build_for(number)}",
-    )
+    return (f"the GPU has compute capability {number} and the library has code for {', '.join(gpus)}; {build}",)
 
 
 def note(problem: Problem) -> str:
