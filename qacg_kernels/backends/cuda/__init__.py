@@ -126,14 +126,6 @@ def not_for(device: torch.device) -> list[str]:
     return list(_no_code_on(device)) if DEVICE == "cuda" else []
 
 
-def gpus() -> tuple[str, ...]:
-    """The GPUs that the library has code for, as in TORCH_CUDA_ARCH_LIST, e.g. ("8.0", "9.0").
-
-    The result is () if the library is not loaded.
-    """
-    return _gpus
-
-
 def how_to_build_for(gpu: str) -> str:
     """Text with the command that builds the library for `gpu`, an entry of TORCH_CUDA_ARCH_LIST, e.g. "9.0"."""
     return f"to build it for this GPU, run TORCH_CUDA_ARCH_LIST={gpu} {_BUILD}"
