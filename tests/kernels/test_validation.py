@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from errors import error_cases, raises
 
 import qacg_kernels as qk
 
@@ -114,6 +115,11 @@ BAD_IN_DENSE = [
     ({"key_lengths": torch.tensor([3, 4, 4])}, ValueError, ["key_lengths", "(3)", "expected shape (2)"]),
     ({"key_lengths": torch.tensor([[3, 4]])}, ValueError, ["key_lengths", "(1, 2)", "expected one dimension"]),
     ({"key_lengths": torch.tensor([3, S + 1])}, ValueError, ["key_lengths", "3 to 5", "expected 0 to S = 4"]),
+    (
+        {"key_lengths": torch.tensor([3, 2**32 + 3])},
+        ValueError,
+        ["key_lengths", "3 to 4294967299", "expected 0 to S = 4"],
+    ),
     ({"key_lengths": torch.tensor([-1, 2])}, ValueError, ["key_lengths", "-1 to 2", "expected 0 to S = 4"]),
     (
         {"gate": vectors(), **{n: normal(B, H, S + 2, D) for n in ("key", "value", "context_key")}},
@@ -130,6 +136,7 @@ BAD_IN_PACKED = [
     ({"cu_seqlens": torch.tensor([[0, 9]])}, ValueError, ["cu_seqlens", "(1, 2)", "expected one dimension"]),
     ({"cu_seqlens": torch.tensor([]).long()}, ValueError, ["cu_seqlens", "expected offsets", "got an empty tensor"]),
     ({"cu_seqlens": torch.tensor([0, 6, 4, 9])}, ValueError, ["cu_seqlens", "[0, 6, 4, 9]", "never decrease", "T = 9"]),
+    ({"cu_seqlens": torch.tensor([0, 2**32 + 9])}, ValueError, ["cu_seqlens", "[0, 4294967305]", "from 0 to T = 9"]),
     ({"cu_seqlens": torch.tensor([1, 9])}, ValueError, ["cu_seqlens", "[1, 9]", "from 0 to T = 9"]),
     ({"max_seqlen": 4}, ValueError, ["max_seqlen", "got 4", "at least 5"]),
     ({"max_seqlen": -1}, ValueError, ["max_seqlen", "got -1", "expected"]),
@@ -181,24 +188,29 @@ def test_masks_that_replace_a_causal_bias_give_its_values(keys, causal_bias):
 
 
 @pytest.mark.parametrize("row", [BAD_IN_BOTH[0], BAD_IN_DENSE[3]], ids=label)
-def test_explain_and_attention_maps_validate_arguments(row):
+@pytest.mark.parametrize("call", [qk.explain, qk.attention_maps])
+def test_explain_and_attention_maps_validate_arguments(call, row):
     changes, error, parts = row
-    for call in (qk.explain, qk.attention_maps):
-        arguments = dense_arguments() | changes
-        with pytest.raises(error, match=re.escape(parts[0])):
-            call(*arguments.values())
+    with pytest.raises(error, match=re.escape(parts[0])):
+        call(*(dense_arguments() | changes).values())
 
 
-def test_attention_maps_validate_rows_and_seed():
-    arguments = dense_arguments()
-    check_error(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "got 0 to 4", "position < 4"])
-    check_error(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "position < 4"])
-    check_error(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "expected"])
-    check_error(qk.attention_maps, arguments | {"rows": torch.tensor([0.5])}, TypeError, ["rows", "integers"])
-    check_error(qk.attention_maps, arguments | {"rows": NESTED}, TypeError, ["rows", "expected a dense tensor"])
-    check_error(qk.attention_maps, arguments | {"rows": [True]}, TypeError, ["rows", "bool", "expected integers"])
-    check_error(qk.attention_maps, arguments | {"dropout_p": "0.1"}, TypeError, ["dropout_p", "expected a number"])
-    check_error(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "expected"])
+BAD_IN_MAPS = {
+    "ValueError: rows: expected 0 <= position < 4, got 0 to 4": {"rows": [0, L]},
+    "ValueError: rows: expected 0 <= position < 4, got -1 to -1": {"rows": [-1]},
+    "ValueError: rows: expected one dimension, got shape (1, 1)": {"rows": torch.zeros(1, 1)},
+    "TypeError: rows: expected integers, got dtype torch.float32": {"rows": torch.tensor([0.5])},
+    "TypeError: rows: expected a dense tensor": {"rows": NESTED},
+    "TypeError: rows: expected integers, got dtype torch.bool": {"rows": [True]},
+    "TypeError: dropout_p: expected a number": {"dropout_p": "0.1"},
+    "ValueError: dropout_seed: expected a seed since dropout_p > 0, got None": {"dropout_p": 0.1},
+}
+
+
+@error_cases(BAD_IN_MAPS)
+def test_attention_maps_validate_rows_and_seed(error, given):
+    with raises(error):
+        qk.attention_maps(**dense_arguments() | given)
 
 
 @pytest.mark.parametrize("gate", [normal(B, H, L), vectors(), vectors(form="column")], ids=["lambda", "row", "column"])
