@@ -27,14 +27,36 @@ from qacg_kernels.nn import FusedQuasiAttention
 from qacg_kernels.patch import FusedContextMixing, PatchedQuasiAttention, PlaceholderMap, apply_fused_attention
 
 
+class ReleasedContextGuided(ContextGuidedAttention):
+    """The released attention of CG-BERT: no dropout of the context, and the output only."""
+
+    def context_heads(self, role, context):
+        if self.projection == "head":
+            return self.apply_layer(role, self.heads(context))
+        return self.heads(self.apply_layer(role, context))
+
+    def forward(self, hidden_states, attention_mask, device=None, context_embedded=None):
+        return super().forward(hidden_states, attention_mask, device, context_embedded)[0]
+
+
+KINDS = {
+    "QACG-BERT": (PublishedAttention, PatchedQuasiAttention),
+    "CG-BERT": (ReleasedContextGuided, FusedContextMixing),
+}
+each_kind = pytest.mark.parametrize(("make", "kind"), KINDS.values(), ids=KINDS)
+
+
+@pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("projection", ["hidden", "head"])
 @pytest.mark.parametrize("naming", list(NAMINGS))
-def test_patched_model_has_equal_results_and_gradients(naming, projection, bias):
-    plain = strengthen(PublishedModel(naming=naming, projection=projection, bias=bias)).double().eval()
+@each_kind
+def test_patched_model_has_equal_results_and_gradients(make, kind, naming, projection, bias, verify):
+    plain = strengthen(PublishedModel(attention=make, naming=naming, projection=projection, bias=bias)).double().eval()
     patched = copy.deepcopy(plain)
-    assert apply_fused_attention(patched, output_attentions=True) == 2
-    assert all(isinstance(block.self, FusedQuasiAttention) for block in patched.layer)
+    assert apply_fused_attention(patched, output_attentions=make is PublishedAttention, verify=verify) == 2
+    assert all(type(block.self) is kind for block in patched.layer)
+    assert list(patched.state_dict()) == list(plain.state_dict())
     results = []
     for model in (plain, patched):
         x, c = inputs(torch.float64)
@@ -43,6 +65,7 @@ def test_patched_model_has_equal_results_and_gradients(naming, projection, bias)
         weighted_sum(results[-1]).backward()
         results[-1] += [x.grad, c.grad, *(p.grad for p in model.parameters())]
     torch.testing.assert_close(results[1], results[0])
+    assert apply_fused_attention(patched) == 0
 
 
 def test_model_that_clones_maps_runs_without_maps():
@@ -306,58 +329,6 @@ def test_patched_model_without_maps_exports():
     torch.testing.assert_close(program(x, additive(), c)[0], model(x, additive(), c)[0])
 
 
-class ReleasedContextGuided(ContextGuidedAttention):
-    """The released attention of CG-BERT: no dropout of the context, and the output only."""
-
-    def context_heads(self, role, context):
-        if self.projection == "head":
-            return self.apply_layer(role, self.heads(context))
-        return self.heads(self.apply_layer(role, context))
-
-    def forward(self, hidden_states, attention_mask, device=None, context_embedded=None):
-        return super().forward(hidden_states, attention_mask, device, context_embedded)[0]
-
-
-class ReleasedBlock(nn.Module):
-    def __init__(self, attention):
-        super().__init__()
-        self.self = attention
-
-    def forward(self, x, mask, device, context):
-        return x + self.self.forward(x, mask, device, context)
-
-
-def released(layers=2, **kwargs):
-    blocks = [ReleasedBlock(strengthen(ReleasedContextGuided(**kwargs))) for _ in range(layers)]
-    return nn.ModuleList(blocks).eval()
-
-
-def run(blocks, x, c):
-    for block in blocks:
-        x = block(x, additive(x.dtype), x.device, c)
-    return x
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("projection", ["hidden", "head"])
-@pytest.mark.parametrize("naming", ["released", "compact"])
-@pytest.mark.parametrize("verify", [True, False])
-def test_patched_cg_bert_has_equal_results_and_gradients(naming, projection, bias, verify):
-    plain = released(naming=naming, projection=projection, bias=bias).double()
-    patched = copy.deepcopy(plain)
-    assert apply_fused_attention(patched, verify=verify) == 2
-    assert all(type(block.self) is FusedContextMixing for block in patched)
-    assert list(patched.state_dict()) == list(plain.state_dict())
-    results = []
-    for model in (plain, patched):
-        x, c = inputs(torch.float64)
-        out = run(model, x, c)
-        weighted_sum([out]).backward()
-        results.append([out, x.grad, c.grad, *(p.grad for p in model.parameters())])
-    torch.testing.assert_close(results[1], results[0])
-    assert apply_fused_attention(patched) == 0
-
-
 def test_cg_bert_dropout_applies_to_the_map_only():
     """With values of 1 the output is the sum of a row of the map: 1, and with dropout 1 on average."""
     attention = strengthen(ReleasedContextGuided(dropout=0.5)).eval()
@@ -393,10 +364,10 @@ def test_cg_bert_mask_hides_keys_by_the_bound(lowest):
     "option", [{"beta": 0.5}, {"quasi_scale": 2.0}, {"backend": "reference"}, {"output_attentions": True}], ids=str
 )
 def test_options_that_cg_bert_does_not_have_raise(option):
-    model = released()
+    model = PublishedModel(attention=ReleasedContextGuided)
     with pytest.raises(ValueError, match=rf"{next(iter(option))}: expected the default, got .*0\.self is CG-BERT's"):
         apply_fused_attention(model, **option)
-    assert all(type(block.self) is ReleasedContextGuided for block in model)
+    assert all(type(block.self) is ReleasedContextGuided for block in model.layer)
 
 
 class TanhGates(ReleasedContextGuided):
@@ -429,9 +400,6 @@ class Quantized(nn.Module):
         return nn.functional.linear(x, *self.values)
 
 
-KINDS = {"QACG-BERT": PublishedAttention, "CG-BERT": ReleasedContextGuided}
-
-
 GATES = tuple(NAMINGS["released"][role] for role in GATE_ROLES)
 CHANGED = {name: (GATES, way) for name, way in WAYS.items()} | {
     "quantized gates": (GATES, Quantized),
@@ -440,31 +408,30 @@ CHANGED = {name: (GATES, way) for name, way in WAYS.items()} | {
 
 
 @pytest.mark.parametrize(("names", "way"), CHANGED.values(), ids=CHANGED)
-@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
-def test_patching_keeps_what_hangs_on_layers(make, names, way):
+@each_kind
+def test_patching_keeps_what_hangs_on_layers(make, kind, names, way):
     x, c = inputs()
     module = change(strengthen(make()), names, way).eval()
     expected = module(x, additive(), None, c)
     assert apply_fused_attention(module) == 1
+    assert type(module) is kind
     found = module(x, additive(), None, c)
     expected, found = (r if make is ReleasedContextGuided else (r[0], r[4]) for r in (expected, found))
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("make", [PublishedModel, released], ids=["QACG-BERT", "CG-BERT"])
-def test_modules_on_the_meta_device_are_patched_by_kind(make):
-    model = make().to("meta")
+@each_kind
+def test_modules_on_the_meta_device_are_patched_by_kind(make, kind):
+    model = PublishedModel(attention=make).to("meta")
     assert apply_fused_attention(model) == 2
-    kind = PatchedQuasiAttention if make is PublishedModel else FusedContextMixing
-    blocks = model.layer if make is PublishedModel else model
-    assert all(type(block.self) is kind for block in blocks)
+    assert all(type(block.self) is kind for block in model.layer)
 
 
 def test_cg_bert_mask_without_values_raises():
     from torch.nn.attention.bias import causal_upper_left  # here, because it imports the compiler
 
-    blocks = released(layers=1)
-    apply_fused_attention(blocks)
+    attention = ReleasedContextGuided()
+    apply_fused_attention(attention)
     x, c = inputs()
     with pytest.raises(TypeError, match="attention_mask: expected a tensor whose memory has its values"):
-        blocks[0](x, causal_upper_left(x.shape[1], x.shape[1]), x.device, c)
+        attention(x, causal_upper_left(LENGTH, LENGTH), None, c)
