@@ -207,29 +207,22 @@ def _launch_of(table: Table, entry: TileEntry) -> tuple:
     from qacg_kernels.backends.triton import launch
 
     problem, grad_out = example(entry, torch.device("cuda", torch.cuda.current_device()))
+    is_forward, by_queries = entry.kernel.endswith("_forward"), entry.kernel == "query_gradients"
+    function = "forward_kernel" if is_forward else "query_blocks_kernel" if by_queries else "key_blocks_kernel"
     found = []
 
     def find(kernel, programs, arguments, constants, launch_options, device):
-        if kernel.fn.__name__ == _FUNCTIONS[entry.kernel]:
+        if kernel.fn.__name__ == function:
             found.append((kernel, programs, arguments, constants, launch_options, device))
 
     whole = entry.kernel.startswith("whole_row")
     with trial(table), launch.through(find):
         outputs = call_forward(forward_op("triton"), problem, Residuals(not whole, not whole))
-        if entry.kernel not in ("whole_row_forward", "tiled_forward"):
+        if not is_forward:
             found.clear()
             call_backward(backward_op("triton"), problem, Saved(grad_out, None, None, *outputs[1:]))
     (call,) = found
     return call
-
-
-_FUNCTIONS = {
-    "whole_row_forward": "forward_kernel",
-    "tiled_forward": "forward_kernel",
-    "whole_row_backward": "key_blocks_kernel",
-    "key_gradients": "key_blocks_kernel",
-    "query_gradients": "query_blocks_kernel",
-}
 
 
 def main(arguments: list[str] | None = None) -> None:

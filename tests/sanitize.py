@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SECONDS = 130  # per tool: the four end within nine minutes
 _LAST_TEST = 40  # seconds reserved for the running test; of a short time half is reserved
-TESTS = ("-k", "test_small_case or test_strips_case", "tests/kernels/test_backends_within_budget.py")
+TESTS = ("-k", "test_small_case", "tests/kernels/test_backends_within_budget.py")
 FOUND = 86  # exit status of the tool for errors, different from those of pytest
 
 

@@ -83,9 +83,8 @@ def why_disabled(backend: str, device: torch.device) -> list[str]:
 
 def forget() -> None:
     """Clears the results of all checks and enables all backends, for tests."""
-    _right.clear()
-    _wrong.clear()
-    _disabled.clear()
+    for found in (_right, _wrong, _disabled):
+        found.clear()
     _restart()
 
 

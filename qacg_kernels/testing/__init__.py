@@ -188,15 +188,9 @@ PARITY_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def parity_report(backends: Iterable[str] | None = None, device: torch.device | str = "cpu") -> list[ParityRow]:
-    """Compares outputs and gradients of backends with float64 results on this machine; takes seconds.
+    """Returns a comparison of backends (all available ones when None) with float64 results, one row per tensor.
 
-    Args:
-        backends: names of backends; all available ones when None. Each runs in the dtypes of PARITY_DTYPES that it
-            supports on `device`.
-        device: device of the tensors.
-
-    Returns:
-        One ParityRow for each tensor of each case, dtype and backend.
+    The rows are of each case in PARITY_CASES and each of PARITY_DTYPES that a backend supports on `device`.
     """
     rows = []
     names = available_backends() if backends is None else tuple(backends)

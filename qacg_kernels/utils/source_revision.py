@@ -5,16 +5,10 @@ from pathlib import Path
 
 
 def checkout_of(file: str | Path, *status: str) -> tuple[str, bool] | None:
-    """Finds the commit of the git checkout that contains a file, and whether the checkout differs from the commit.
+    """Returns the commit of the git checkout that contains a file, and whether the checkout differs from the commit.
 
-    Args:
-        file: a file of the checkout, usually the caller's `__file__`.
-        *status: arguments of `git status --porcelain`, which select what counts as a difference. Without arguments,
-            untracked files count too.
-
-    Returns:
-        The full commit hash, and whether there are differences; None if git fails or does not track the file, as in an
-        installed package.
+    `status` are arguments of `git status --porcelain`, which select what counts as a difference; without them,
+    untracked files count too. The result is None if git fails or does not track the file, as in an installed package.
     """
     file = Path(file).resolve()
 

@@ -9,10 +9,6 @@ extern "C" {
 uint32_t threshold_of(double dropout_p) { return drop_threshold(dropout_p); }
 float scale_of(uint32_t threshold) { return keep_scale(threshold); }
 
-void keep_row(uint64_t seed, uint32_t threshold, uint32_t sequence_head, uint32_t query, int64_t keys, uint8_t* keep) {
-  for (int64_t j = 0; j < keys; ++j) keep[j] = keeps_cell(seed, threshold, sequence_head, query, j);
-}
-
 void widen_float16(const uint16_t* bits, float* to, int64_t count) {
   for (int64_t n = 0; n < count; ++n) to[n] = widen(Float16{bits[n]});
 }

@@ -11,13 +11,8 @@ from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import LAYOUTS, WIDE, Case, lay_like, make_inputs
 
 
-@pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", SMALL + LAYOUT_CASES + STRIPS, ids=lambda case: case.name)
 def test_small_case_meets_the_error_rule(case, backend, dtype, device):
-    check(case, backend, dtype, device)
-
-
-@pytest.mark.parametrize("case", STRIPS, ids=lambda case: case.name)
-def test_strips_case_meets_the_error_rule(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 

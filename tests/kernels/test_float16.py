@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-import qacg_kernels as qk
 from qacg_kernels.backends import cpu
 from qacg_kernels.testing import evaluate, evaluate_exactly, through_backend, through_eager
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -61,12 +60,3 @@ def test_subnormal_output_is_rounded_and_not_flushed():
     assert subnormal.any()
     assert out[subnormal].any()
     assert (out - exact)[subnormal].abs().max() <= 0.51 * SMALLEST + 1e-3 * 2.0**-14
-
-
-def test_auto_selects_the_cpu_kernels():
-    inputs = make_inputs(ROWS, torch.float16)
-    explained = qk.explain(*inputs.arguments(), **inputs.options)
-    assert explained.selected == "cpu"
-    assert explained.reasons["cpu"] == []
-    automatic, named = (evaluate(inputs, through_backend(name))["out"] for name in ("auto", "cpu"))
-    assert torch.equal(automatic, named)

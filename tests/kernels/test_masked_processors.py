@@ -1,4 +1,4 @@
-"""The instruction sets that csrc/cpu/capability.cpp selects on processors of QEMU, and at other bfloat16 rates.
+"""The instruction sets that csrc/cpu/capability.cpp selects on processors of QEMU.
 
 The user mode of QEMU has neither AVX-512 nor AMX, so AVX2 is the newest instruction set tested with it.
 """
@@ -18,8 +18,8 @@ COMPILER = os.environ.get("CXX", "").split() or [shutil.which("c++") or shutil.w
 pytestmark = [
     pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="needs an x86-64 processor"),
     pytest.mark.skipif(not COMPILER[0], reason="no C++ compiler"),
+    pytest.mark.skipif(QEMU is None, reason="no qemu-x86_64 (Debian: apt-get install qemu-user)"),
 ]
-needs_qemu = pytest.mark.skipif(QEMU is None, reason="no qemu-x86_64 (Debian: apt-get install qemu-user)")
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +30,14 @@ def program(tmp_path_factory):
     return path
 
 
-def chosen(command, gain=2.0, capability=""):
+def chosen(model, program, capability=""):
     """Returns the selected variant and the reason for float32, bfloat16 and float16."""
     environment = os.environ | {"QACG_CPU_CAPABILITY": capability}
-    done = subprocess.run([*command, str(gain)], env=environment, capture_output=True, text=True, check=True)
+    command = [QEMU, "-cpu", model, program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return [line.split(" ", 1) for line in done.stdout.splitlines()]
 
 
-@needs_qemu
 @pytest.mark.parametrize(
     ("model", "variant"),
     [
@@ -51,23 +51,9 @@ def chosen(command, gain=2.0, capability=""):
     ],
 )
 def test_older_processor_runs_its_instruction_set(program, model, variant):
-    command = [QEMU, "-cpu", model, program]
-    assert {name for name, _ in chosen(command)} == {variant}
-    unavailable = chosen(command, capability="amx")
+    assert {name for name, _ in chosen(model, program)} == {variant}
+    unavailable = chosen(model, program, "amx")
     assert {name for name, _ in unavailable} == {variant}
     reason = "QACG_CPU_CAPABILITY=amx is not available on this processor; "
     assert all(why.startswith(reason) for _, why in unavailable)
-    assert {name for name, _ in chosen(command, capability="plain")} == {"plain"}
-
-
-@pytest.mark.parametrize(("gain", "widened"), [(0.5, True), (1.0, True), (1.4, True), (1.6, False), (2.0, False)])
-def test_bfloat16_is_widened_if_its_products_are_slow(program, gain, widened):
-    (float32, _), (bfloat16, why), _ = chosen([program], gain)
-    if "vdpbf16ps" not in why:
-        pytest.skip("this CPU does not have vdpbf16ps, or also has AMX")
-    assert bfloat16 == (float32 if widened else "avx512_bf16")
-    assert f"{gain:.2f} times" in why
-    assert why.startswith("widened") is widened
-    (_, _), (forced, why), _ = chosen([program], gain, capability="avx512_bf16")
-    assert forced == "avx512_bf16"
-    assert why == "set by QACG_CPU_CAPABILITY"
+    assert {name for name, _ in chosen(model, program, "plain")} == {"plain"}

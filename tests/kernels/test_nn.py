@@ -124,16 +124,16 @@ def test_each_naming_loads_the_other(own):
 
 
 def test_loading_of_the_other_naming_is_strict():
-    with_bias = FusedQuasiAttention(HIDDEN, HEADS, naming="compact").state_dict()
-    with pytest.raises(RuntimeError, match=r"Unexpected key.*lambda_q_query_layer\.bias"):
-        FusedQuasiAttention(HIDDEN, HEADS, lambda_bias=False).load_state_dict(with_bias)
-    del with_bias["Wcq.weight"]
-    with pytest.raises(RuntimeError, match=r"Missing key.*context_for_q\.weight"):
-        FusedQuasiAttention(HIDDEN, HEADS).load_state_dict(with_bias)
+    def load(state, message, **options):
+        with pytest.raises(RuntimeError, match=message):
+            FusedQuasiAttention(HIDDEN, HEADS, **options).load_state_dict(state)
+
+    compact = FusedQuasiAttention(HIDDEN, HEADS, naming="compact").state_dict()
+    load(compact, r"Unexpected key.*lambda_q_query_layer\.bias", lambda_bias=False)
+    del compact["Wcq.weight"]
+    load(compact, r"Missing key.*context_for_q\.weight")
     both = FusedQuasiAttention(HIDDEN, HEADS).state_dict()
-    both["Wq.weight"] = both["query.weight"] + 1
-    with pytest.raises(RuntimeError, match=r"Unexpected key.*Wq\.weight"):
-        FusedQuasiAttention(HIDDEN, HEADS).load_state_dict(both)
+    load(both | {"Wq.weight": both["query.weight"] + 1}, r"Unexpected key.*Wq\.weight")
 
 
 def test_initial_gate_equals_the_published_code():
@@ -165,18 +165,15 @@ def test_equivalent_masks_give_equal_outputs(mask):
     torch.testing.assert_close(dict(zip(NAMES, got)), dict(zip(NAMES, expected)))
 
 
-def test_maps_are_returned_only_on_request():
+@pytest.mark.parametrize("default", [False, True])
+@pytest.mark.parametrize("requested", [None, False, True])
+def test_maps_are_returned_only_on_request(requested, default):
     x, c = inputs()
-    for default in (False, True):
-        module = FusedQuasiAttention(HIDDEN, HEADS, output_attentions=default).eval()
-        for requested in (None, False, True):
-            out, a, p, g, lam = module(x, None, None, c, output_attentions=requested)
-            assert out.shape == (BATCH, LENGTH, HIDDEN)
-            assert lam.shape == (BATCH, HEADS, LENGTH, 1)
-            if default if requested is None else requested:
-                assert [t.shape for t in (a, p, g)] == [(BATCH, HEADS, LENGTH, LENGTH)] * 3
-            else:
-                assert a is p is g is None
+    module = FusedQuasiAttention(HIDDEN, HEADS, output_attentions=default).eval()
+    out, *maps, lam = module(x, None, None, c, output_attentions=requested)
+    assert (out.shape, lam.shape) == ((BATCH, LENGTH, HIDDEN), (BATCH, HEADS, LENGTH, 1))
+    returned = default if requested is None else requested
+    assert [m if m is None else m.shape for m in maps] == [(BATCH, HEADS, LENGTH, LENGTH) if returned else None] * 3
 
 
 def test_dropout_applies_to_map_context_queries_and_keys():
@@ -216,19 +213,16 @@ def test_dropout_depends_on_generator_and_mode(monkeypatch):
 
     def run(seed):
         torch.manual_seed(seed)
-        return module(x, None, None, c)[0]
+        return module(x, None, None, c, output_attentions=True)
 
-    assert torch.equal(run(0), run(0))
-    assert not torch.allclose(run(0), run(1))
-    module.eval()
-    assert torch.equal(run(0), run(1))
-
+    assert torch.equal(run(0)[0], run(0)[0])
+    assert not torch.allclose(run(0)[0], run(1)[0])
     # The mask is that of the seed that the module draws.
-    module.train()
     seed = torch.tensor(1234)
     monkeypatch.setattr("qacg_kernels.nn.draw_dropout_seed", lambda device: seed)
-    a = module(x, None, None, c, output_attentions=True)[1]
-    assert torch.equal(a != 0, keep_mask(seed, 0.3, BATCH, HEADS, LENGTH, LENGTH))
+    assert torch.equal(run(0)[1] != 0, keep_mask(seed, 0.3, BATCH, HEADS, LENGTH, LENGTH))
+    module.eval()
+    assert torch.equal(run(0)[0], run(1)[0])
 
 
 @pytest.mark.parametrize("projection", ["hidden", "head"])
@@ -277,17 +271,15 @@ def test_autocast_computes_in_lower_precision():
 
 
 @pytest.mark.full
-def test_compiled_module_equals_eager():
+@pytest.mark.parametrize("maps", [False, True])
+@pytest.mark.parametrize("mask", [None, VISIBLE, additive()], ids=["none", "boolean", "additive"])
+def test_compiled_module_equals_eager(mask, maps):
     module = strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0)).train()
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     x, c = inputs()
-    for mask in (None, VISIBLE, additive()):
-        for maps in (False, True):
-            mine = compiled(x, mask, None, c, output_attentions=maps)
-            expected = module(x, mask, None, c, output_attentions=maps)
-            pairs = [(a, b) for a, b in zip(mine, expected) if b is not None]
-            torch.testing.assert_close(*(list(side) for side in zip(*pairs)))
-    compiled(x, None, None, c)[0].sum().backward()
+    results = [[t for t in m(x, mask, None, c, output_attentions=maps) if t is not None] for m in (compiled, module)]
+    torch.testing.assert_close(*results)
+    results[0][0].sum().backward()
     assert bool(module.context_for_q.weight.grad.any())
 
 

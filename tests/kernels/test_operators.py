@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from full_members import member, members
+from full_members import members
 from judging import assert_same_bits
 
 import qacg_kernels as qk
@@ -51,19 +51,6 @@ def test_opcheck_of_the_backward_passes(case, backend, device):
     arguments = (*upstream, *problem.tensors, *saved, *problem.options)
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(schema.backward_op(backend).default, arguments, test_utils=checks)
-
-
-@pytest.mark.parametrize("case", [member(case, id=case.name, fast=n == 1) for n, case in enumerate(CASES)])
-def test_gradcheck_of_the_reference_passes(case, device):
-    inputs = make_inputs(case, torch.float64, device)
-    leaves = trainable(inputs)
-    call = qk.quasi_attention if case.sequences is None else qk.quasi_attention_varlen
-
-    def function(*values):
-        arguments = inputs.arguments(dict(zip(leaves, values)))
-        return call(*arguments, **inputs.options, backend="reference", return_lambda=case.returns_lambda)
-
-    assert torch.autograd.gradcheck(function, tuple(leaves.values()))
 
 
 @pytest.mark.parametrize("case", CASES, **ids)

@@ -27,14 +27,36 @@ from qacg_kernels.nn import FusedQuasiAttention
 from qacg_kernels.patch import FusedContextMixing, PatchedQuasiAttention, PlaceholderMap, apply_fused_attention
 
 
+class ReleasedContextGuided(ContextGuidedAttention):
+    """The released attention of CG-BERT: no dropout of the context, and the output only."""
+
+    def context_heads(self, role, context):
+        if self.projection == "head":
+            return self.apply_layer(role, self.heads(context))
+        return self.heads(self.apply_layer(role, context))
+
+    def forward(self, hidden_states, attention_mask, device=None, context_embedded=None):
+        return super().forward(hidden_states, attention_mask, device, context_embedded)[0]
+
+
+KINDS = {
+    "QACG-BERT": (PublishedAttention, PatchedQuasiAttention),
+    "CG-BERT": (ReleasedContextGuided, FusedContextMixing),
+}
+each_kind = pytest.mark.parametrize(("make", "kind"), KINDS.values(), ids=KINDS)
+
+
+@pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("projection", ["hidden", "head"])
 @pytest.mark.parametrize("naming", list(NAMINGS))
-def test_patched_model_has_equal_results_and_gradients(naming, projection, bias):
-    plain = strengthen(PublishedModel(naming=naming, projection=projection, bias=bias)).double().eval()
+@each_kind
+def test_patched_model_has_equal_results_and_gradients(make, kind, naming, projection, bias, verify):
+    plain = strengthen(PublishedModel(attention=make, naming=naming, projection=projection, bias=bias)).double().eval()
     patched = copy.deepcopy(plain)
-    assert apply_fused_attention(patched, output_attentions=True) == 2
-    assert all(isinstance(block.self, FusedQuasiAttention) for block in patched.layer)
+    assert apply_fused_attention(patched, output_attentions=make is PublishedAttention, verify=verify) == 2
+    assert all(type(block.self) is kind for block in patched.layer)
+    assert list(patched.state_dict()) == list(plain.state_dict())
     results = []
     for model in (plain, patched):
         x, c = inputs(torch.float64)
@@ -43,6 +65,7 @@ def test_patched_model_has_equal_results_and_gradients(naming, projection, bias)
         weighted_sum(results[-1]).backward()
         results[-1] += [x.grad, c.grad, *(p.grad for p in model.parameters())]
     torch.testing.assert_close(results[1], results[0])
+    assert apply_fused_attention(patched) == 0
 
 
 def test_model_that_clones_maps_runs_without_maps():
@@ -62,58 +85,45 @@ def test_patching_keeps_parameters_modes_and_optimizer():
     model = strengthen(PublishedModel(dropout=0.0)).double()
     model.layer[1].eval()
     model.layer[0].self.register_buffer("steps", torch.tensor(3))
-    reference = copy.deepcopy(model)
-    optimizers = [torch.optim.Adam(m.parameters(), lr=0.01) for m in (model, reference)]
+    models = model, copy.deepcopy(model)
+    optimizers = [torch.optim.Adam(m.parameters(), lr=0.01) for m in models]
 
-    def step(which, m):
-        x, c = inputs(torch.float64)
-        optimizers[which].zero_grad()
-        weighted_sum([m(x, additive(torch.float64), c)[0]]).backward()
-        optimizers[which].step()
+    def step():
+        for m, optimizer in zip(models, optimizers):
+            x, c = inputs(torch.float64)
+            optimizer.zero_grad()
+            weighted_sum([m(x, additive(torch.float64), c)[0]]).backward()
+            optimizer.step()
 
-    step(0, model), step(1, reference)
-    before = dict(model.named_parameters())
-    keys, modes = list(model.state_dict()), [m.training for m in model.modules()]
-    attention = model.layer[0].self
+    def kept():
+        modes = [m.training for m in model.modules()]
+        return [*map(id, (model.layer[0].self, *model.parameters()))], list(model.state_dict()), modes
+
+    step()
+    before = kept()
     assert apply_fused_attention(model) == 2
-    assert model.layer[0].self is attention
-    after = dict(model.named_parameters())
-    assert list(after) == list(before)
-    assert all(after[name] is before[name] for name in before)
-    assert list(model.state_dict()) == keys
-    assert [m.training for m in model.modules()] == modes
-    assert all(p.dtype == torch.float64 for p in model.parameters())
-    step(0, model), step(1, reference)
-    torch.testing.assert_close(dict(model.named_parameters()), dict(reference.named_parameters()))
-    reference.load_state_dict(model.state_dict())
-    model.load_state_dict(reference.state_dict())
+    assert kept() == before
+    step()
+    torch.testing.assert_close(dict(model.named_parameters()), dict(models[1].named_parameters()))
+    model.load_state_dict(models[1].state_dict())
 
 
 def test_patching_keeps_hooks_and_calls_none_of_the_module():
     model = PublishedModel(layers=1).eval()
     attention = model.layer[0].self
     calls = []
-    handles = [
-        attention.register_forward_pre_hook(lambda m, args: calls.append("pre")),
-        attention.register_forward_hook(lambda m, args, out: calls.append("post")),
-        attention.register_full_backward_hook(lambda m, gi, go: calls.append("backward")),
-        attention.query.register_forward_hook(lambda m, args, out: calls.append("query")),
-    ]
+    attention.register_forward_pre_hook(lambda m, args: calls.append("pre"))
+    attention.register_forward_hook(lambda m, args, out: calls.append("post"))
+    attention.register_full_backward_hook(lambda m, gi, go: calls.append("backward"))
+    attention.query.register_forward_hook(lambda m, args, out: calls.append("query"))
     attention.register_state_dict_post_hook(lambda m, state, prefix, meta: state.update(extra=torch.zeros(1)))
     assert apply_fused_attention(model) == 1
     assert set(calls) == {"query"}, "layers are compared with their hooks"
     calls.clear()
     x, c = inputs()
-    out = attention(x, additive(), None, c)[0]
-    assert calls == ["pre", "query", "post"]
-    out.sum().backward()
-    assert calls[3:] == ["backward"]
+    attention(x, additive(), None, c)[0].sum().backward()
+    assert calls == ["pre", "query", "post", "backward"]
     assert "extra" in model.state_dict()
-    for handle in handles:
-        handle.remove()
-    calls.clear()
-    attention(x, additive(), None, c)
-    assert calls == []
 
 
 def test_patched_module_accepts_every_name_of_the_context():
@@ -189,14 +199,11 @@ def test_module_with_another_formula_raises_and_is_unchanged():
 
 
 def test_other_scalars_raise_unless_unverified():
-    model = PublishedModel(layers=1)
-    strengthen(model)
-    apply_fused_attention(model, beta=0.5, verify=False)
-    attention = model.layer[0].self
-    assert attention.beta == 0.5
-    fresh = strengthen(PublishedModel(layers=1))
+    model = strengthen(PublishedModel(layers=1))
     with pytest.raises(ValueError, match="Pass the quasi_scale, beta and gamma of the model"):
-        apply_fused_attention(fresh, quasi_scale=0.5)
+        apply_fused_attention(model, beta=0.5)
+    apply_fused_attention(model, beta=0.5, verify=False)
+    assert model.layer[0].self.beta == 0.5
 
 
 class ReturnsFour(PublishedAttention):
@@ -308,9 +315,8 @@ def test_patched_model_without_maps_compiles():
     model = strengthen(PublishedModel()).eval()
     apply_fused_attention(model)
     x, c = inputs()
-    expected = model(x, additive(), c)[0]
     out, collected = torch.compile(model, fullgraph=True, backend="aot_eager")(x, additive(), c)
-    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(out, model(x, additive(), c)[0])
     with pytest.raises(RuntimeError, match="output_attentions=True"):
         collected[0][0].mean()
 
@@ -321,58 +327,6 @@ def test_patched_model_without_maps_exports():
     x, c = inputs()
     program = torch.export.export(model, (x, additive(), c), strict=False).module()
     torch.testing.assert_close(program(x, additive(), c)[0], model(x, additive(), c)[0])
-
-
-class ReleasedContextGuided(ContextGuidedAttention):
-    """The released attention of CG-BERT: no dropout of the context, and the output only."""
-
-    def context_heads(self, role, context):
-        if self.projection == "head":
-            return self.apply_layer(role, self.heads(context))
-        return self.heads(self.apply_layer(role, context))
-
-    def forward(self, hidden_states, attention_mask, device=None, context_embedded=None):
-        return super().forward(hidden_states, attention_mask, device, context_embedded)[0]
-
-
-class ReleasedBlock(nn.Module):
-    def __init__(self, attention):
-        super().__init__()
-        self.self = attention
-
-    def forward(self, x, mask, device, context):
-        return x + self.self.forward(x, mask, device, context)
-
-
-def released(layers=2, **kwargs):
-    blocks = [ReleasedBlock(strengthen(ReleasedContextGuided(**kwargs))) for _ in range(layers)]
-    return nn.ModuleList(blocks).eval()
-
-
-def run(blocks, x, c):
-    for block in blocks:
-        x = block(x, additive(x.dtype), x.device, c)
-    return x
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("projection", ["hidden", "head"])
-@pytest.mark.parametrize("naming", ["released", "compact"])
-@pytest.mark.parametrize("verify", [True, False])
-def test_patched_cg_bert_has_equal_results_and_gradients(naming, projection, bias, verify):
-    plain = released(naming=naming, projection=projection, bias=bias).double()
-    patched = copy.deepcopy(plain)
-    assert apply_fused_attention(patched, verify=verify) == 2
-    assert all(type(block.self) is FusedContextMixing for block in patched)
-    assert list(patched.state_dict()) == list(plain.state_dict())
-    results = []
-    for model in (plain, patched):
-        x, c = inputs(torch.float64)
-        out = run(model, x, c)
-        weighted_sum([out]).backward()
-        results.append([out, x.grad, c.grad, *(p.grad for p in model.parameters())])
-    torch.testing.assert_close(results[1], results[0])
-    assert apply_fused_attention(patched) == 0
 
 
 def test_cg_bert_dropout_applies_to_the_map_only():
@@ -410,10 +364,10 @@ def test_cg_bert_mask_hides_keys_by_the_bound(lowest):
     "option", [{"beta": 0.5}, {"quasi_scale": 2.0}, {"backend": "reference"}, {"output_attentions": True}], ids=str
 )
 def test_options_that_cg_bert_does_not_have_raise(option):
-    model = released()
+    model = PublishedModel(attention=ReleasedContextGuided)
     with pytest.raises(ValueError, match=rf"{next(iter(option))}: expected the default, got .*0\.self is CG-BERT's"):
         apply_fused_attention(model, **option)
-    assert all(type(block.self) is ReleasedContextGuided for block in model)
+    assert all(type(block.self) is ReleasedContextGuided for block in model.layer)
 
 
 class TanhGates(ReleasedContextGuided):
@@ -446,9 +400,6 @@ class Quantized(nn.Module):
         return nn.functional.linear(x, *self.values)
 
 
-KINDS = {"QACG-BERT": PublishedAttention, "CG-BERT": ReleasedContextGuided}
-
-
 GATES = tuple(NAMINGS["released"][role] for role in GATE_ROLES)
 CHANGED = {name: (GATES, way) for name, way in WAYS.items()} | {
     "quantized gates": (GATES, Quantized),
@@ -457,31 +408,30 @@ CHANGED = {name: (GATES, way) for name, way in WAYS.items()} | {
 
 
 @pytest.mark.parametrize(("names", "way"), CHANGED.values(), ids=CHANGED)
-@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
-def test_patching_keeps_what_hangs_on_layers(make, names, way):
+@each_kind
+def test_patching_keeps_what_hangs_on_layers(make, kind, names, way):
     x, c = inputs()
     module = change(strengthen(make()), names, way).eval()
     expected = module(x, additive(), None, c)
     assert apply_fused_attention(module) == 1
+    assert type(module) is kind
     found = module(x, additive(), None, c)
     expected, found = (r if make is ReleasedContextGuided else (r[0], r[4]) for r in (expected, found))
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("make", [PublishedModel, released], ids=["QACG-BERT", "CG-BERT"])
-def test_modules_on_the_meta_device_are_patched_by_kind(make):
-    model = make().to("meta")
+@each_kind
+def test_modules_on_the_meta_device_are_patched_by_kind(make, kind):
+    model = PublishedModel(attention=make).to("meta")
     assert apply_fused_attention(model) == 2
-    kind = PatchedQuasiAttention if make is PublishedModel else FusedContextMixing
-    blocks = model.layer if make is PublishedModel else model
-    assert all(type(block.self) is kind for block in blocks)
+    assert all(type(block.self) is kind for block in model.layer)
 
 
 def test_cg_bert_mask_without_values_raises():
     from torch.nn.attention.bias import causal_upper_left  # here, because it imports the compiler
 
-    blocks = released(layers=1)
-    apply_fused_attention(blocks)
+    attention = ReleasedContextGuided()
+    apply_fused_attention(attention)
     x, c = inputs()
     with pytest.raises(TypeError, match="attention_mask: expected a tensor whose memory has its values"):
-        blocks[0](x, causal_upper_left(x.shape[1], x.shape[1]), x.device, c)
+        attention(x, causal_upper_left(LENGTH, LENGTH), None, c)

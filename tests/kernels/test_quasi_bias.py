@@ -7,10 +7,10 @@ import pytest
 import torch
 from errors import error_cases, raises
 
-from qacg_kernels import GateParameters, quasi_attention, quasi_attention_varlen
+from qacg_kernels import quasi_attention, quasi_attention_varlen
 from qacg_kernels.call.equations import MINUS_LOG_KEYS, visible
 from qacg_kernels.functional import problem_of
-from qacg_kernels.testing.inputs import MASKS, QUASI_BIASES, Case, make_inputs
+from qacg_kernels.testing.inputs import MASKS, Case, make_inputs
 
 GENERATOR = torch.Generator().manual_seed(3)
 SHAPE = (2, 3, 9, 16)  # B, H, L, D
@@ -23,36 +23,6 @@ def operands(*shape, device="cpu", **options):
 
 def gate_of(query):
     return torch.rand(query.shape[:-1], generator=GENERATOR, dtype=torch.float64).to(query)
-
-
-def test_a_number_equals_one_more_dimension(backend, device):
-    """Qc with a last dimension of b / scale, and Kc with one of 1, have the scores Tc + b."""
-    query, key, value, context_query, context_key = operands(*SHAPE, device=device)
-    lam, scale, bias = gate_of(query), 0.3, -1.7
-
-    def with_dimension(t, last):
-        return torch.cat((t, t.new_full((*t.shape[:-1], 1), last)), -1)
-
-    wider = [with_dimension(t, 0.0) for t in (query, key, value)]
-    contexts = with_dimension(context_query, bias / scale), with_dimension(context_key, 1.0)
-    expected = quasi_attention(*wider, *contexts, lam, scale=scale, backend="reference")[..., :-1]
-    got = quasi_attention(
-        query, key, value, context_query, context_key, lam, scale=scale, quasi_bias=bias, backend=backend
-    )
-    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("form", QUASI_BIASES)
-def test_a_broadcast_bias_equals_the_full_one(form, backend, device):
-    for case in (Case("dense", quasi_bias=form), Case("packed", sequences=PACKED, quasi_bias=form)):
-        inputs = make_inputs(case, device=device)
-        call = quasi_attention if case.sequences is None else quasi_attention_varlen
-        bias = inputs.options.pop("quasi_bias")
-        full = bias.expand(inputs.tensors["query"].shape[:-1]).contiguous()
-        got, expected = (
-            call(*inputs.arguments(), **inputs.options, quasi_bias=b, backend=backend) for b in (bias, full)
-        )
-        assert torch.equal(got, expected)
 
 
 def counted(problem):
@@ -108,16 +78,6 @@ def test_packed_sequences_have_the_bias_of_padded_ones(is_causal, backend, devic
         rows = [t[start : start + length].transpose(0, 1).unsqueeze(0) for t in (*packed, lam)]
         alone = quasi_attention(*rows, is_causal=is_causal, quasi_bias=MINUS_LOG_KEYS, backend="reference")
         torch.testing.assert_close(got[start : start + length], alone[0].transpose(0, 1), rtol=1e-5, atol=1e-6)
-
-
-def test_gradients_with_a_bias():
-    inputs = [t.requires_grad_() for t in operands(1, 2, 4, 3, dtype=torch.float64)]
-    gate = GateParameters(*(torch.randn(3, dtype=torch.float64, generator=GENERATOR) for _ in range(4)))
-    bias = torch.randn(2, 1, dtype=torch.float64, generator=GENERATOR)
-    for b in (-0.7, MINUS_LOG_KEYS, bias):
-        assert torch.autograd.gradcheck(
-            lambda *wide, b=b: quasi_attention(*wide, gate, is_causal=True, quasi_bias=b, backend="reference"), inputs
-        )
 
 
 @pytest.mark.compiles

@@ -5,7 +5,6 @@ import warnings
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 from unchecked_cpu import unchecked_cpu
 
 import qacg_kernels as qk
@@ -138,32 +137,6 @@ def test_unknown_value_raises(inputs, monkeypatch):
         attend(inputs)
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("dtype", Case("bfloat16")),
-        ("causal", Case("a", is_causal=True)),
-        ("additive mask", Case("c", mask="additive")),
-        ("dropout", Case("e", dropout_p=0.2)),
-        ("gate", Case("f", gate="shared")),
-        ("column gate", Case("h", gate="shared", form="column")),
-        ("length", Case("k", queries=33)),
-        ("layout", Case("n", layout="strided")),
-        ("packed", Case("o", sequences=(17, 4))),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_each_variant_is_checked_separately(name, other):
-    plain = make_inputs(Case("plain"), torch.float32)
-    with unchecked_cpu() as launched, torch.no_grad():
-        attend(plain)
-        launched.clear()
-        dtype = torch.bfloat16 if name == "dtype" else torch.float32
-        inputs = make_inputs(other, dtype)
-        through_backend("cpu")(inputs, inputs.tensors)
-        assert launched == FORWARD
-
-
 def test_an_interrupted_check_is_repeated(inputs):
     """The interruption keeps its type when it passes through the library, and the state of the check is reset."""
 
@@ -260,19 +233,6 @@ def test_graph_is_checked_when_it_runs(way, inputs):
         assert torch.equal(got, expected)
         assert torch.equal(program(query), expected)
         assert launched == FORWARD
-
-
-@pytest.mark.filterwarnings("ignore:.*fails for this kind of call")
-def test_checkpointed_call_is_checked(inputs):
-    expected = evaluate(inputs, through_backend("reference"))
-
-    def through_checkpoint(inputs, tensors):
-        return checkpoint(lambda: through_backend("cpu")(inputs, tensors), use_reentrant=False)
-
-    with unchecked_cpu(wrong_output):
-        got = evaluate(inputs, through_checkpoint)
-    for name, t in expected.items():
-        torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
 
 
 def test_fake_tensors_are_not_checked(inputs):

@@ -32,27 +32,32 @@ def empty_caches():
 
 def clear_caches():
     """Tables are read again, as in a new process."""
-    tile_tables._found.cache_clear()
-    tile_tables._tuned.cache_clear()
+    for cached in (tile_tables._found, tile_tables._tuned, triton._gpu_is_there, triton._without_table):
+        cached.cache_clear()
 
 
 @pytest.fixture
 def gpu(monkeypatch, tmp_path):
-    """Simulates an H200; returns a function that changes its capability and its shared memory."""
-    capability, shared = [(9, 0)], [227]
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability[0])
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200 (simulated)")
-    monkeypatch.setattr(
-        torch.cuda,
-        "get_device_properties",
-        lambda device: SimpleNamespace(shared_memory_per_block_optin=1024 * shared[0]),
-    )
-    monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
+    """Simulates an H200; returns a function that changes its architecture (NVIDIA's or AMD's) and its shared memory."""
+    found = {}
 
-    def change(major, minor, kibibytes):
-        capability[0], shared[0] = (major, minor), kibibytes
+    def change(architecture, kibibytes):
+        amd = isinstance(architecture, str)
+        monkeypatch.setattr(torch.version, "hip", "7.1" if amd else None)
+        found["capability"] = (9, 0) if amd else architecture  # that of an MI200
+        found["properties"] = SimpleNamespace(
+            shared_memory_per_block_optin=1024 * kibibytes,
+            shared_memory_per_block=1024 * kibibytes,
+            gcnArchName=architecture,
+        )
         clear_caches()
 
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: found["capability"])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200 (simulated)")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found["properties"])
+    monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
+    change((9, 0), 227)
     return change
 
 
@@ -153,72 +158,38 @@ def test_tuned_table_takes_precedence(gpu, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("properties", "nearest"),
-    [((8, 6, 99), "sm_80"), ((9, 0, 227), "sm_90"), ((10, 3, 227), "sm_100"), ((12, 0, 99), "sm_80")],
+    ("architecture", "kibibytes", "nearest"),
+    [
+        ((8, 6), 99, "sm_80"),
+        ((9, 0), 227, "sm_90"),
+        ((10, 3), 227, "sm_100"),
+        ((12, 0), 99, "sm_80"),
+        ("gfx942:sramecc+:xnack-", 64, "gfx942"),
+        ("gfx950:xnack-", 160, "gfx942"),
+    ],
 )
-def test_unknown_gpu_uses_nearest_older_table_that_fits(gpu, properties, nearest):
-    gpu(*properties)
+def test_unknown_gpu_uses_nearest_older_table_that_fits(architecture, kibibytes, nearest, gpu):
+    gpu(architecture, kibibytes)
     device = torch.device("cuda", 0)
+    assert triton.missing() == triton.not_for(device) == []
     assert tile_tables.table_for(device).architecture == nearest
     source = tile_tables.source_of(device)
     assert nearest in source
-    assert ("nearest older" in source) == (nearest != "sm_90")
-
-
-def test_gpu_older_than_every_table_raises(gpu):
-    gpu(7, 5, 64)
-    with pytest.raises(ValueError, match="expected 'sm_80' or newer, got 'sm_75'"):
-        tile_tables.table_for(torch.device("cuda", 0))
-
-
-def test_gpu_with_too_little_shared_memory_raises(gpu):
-    gpu(8, 6, 48)
-    with pytest.raises(ValueError, match="shared memory per block: expected 101376 bytes or more, got 49152"):
-        tile_tables.table_for(torch.device("cuda", 0))
-
-
-@pytest.fixture
-def amd(monkeypatch, tmp_path):
-    """Simulates an AMD GPU in a build of torch for ROCm; returns a function that changes its architecture."""
-    properties = SimpleNamespace(gcnArchName="gfx942:sramecc+:xnack-", shared_memory_per_block=64 * 1024)
-    monkeypatch.setattr(torch.version, "hip", "7.1")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "AMD (simulated)")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))  # as of an MI200
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
-    caches = (triton._gpu_is_there, triton._without_table)
-
-    def change(name, kibibytes=64):
-        properties.gcnArchName, properties.shared_memory_per_block = name, kibibytes * 1024
-        clear_caches()
-        for cache in caches:
-            cache.cache_clear()
-
-    change("gfx942:sramecc+:xnack-")
-    yield change
-    for cache in caches:
-        cache.cache_clear()
-
-
-@pytest.mark.parametrize(("name", "kibibytes"), [("gfx942:sramecc+:xnack-", 64), ("gfx950:xnack-", 160)])
-def test_amd_gpu_uses_the_table_of_its_family(name, kibibytes, amd):
-    amd(name, kibibytes)
-    assert triton.missing() == []
-    assert triton.not_for(torch.device("cuda", 0)) == []
-    assert tile_tables.table_for(torch.device("cuda", 0)).architecture == "gfx942"
+    assert ("nearest older" in source) == (architecture not in ((9, 0), "gfx942:sramecc+:xnack-"))
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("architecture", "kibibytes", "reason"),
     [
-        ("gfx90a:sramecc+", "architecture: expected 'gfx942' or newer, got 'gfx90a'"),
-        ("gfx1100", "architecture: expected one related to sm_80, sm_90, sm_100, gfx942, got 'gfx1100'"),
+        ((7, 5), 64, "architecture: expected 'sm_80' or newer, got 'sm_75'"),
+        ((8, 6), 48, "shared memory per block: expected 101376 bytes or more, got 49152"),
+        ("gfx90a:sramecc+", 64, "architecture: expected 'gfx942' or newer, got 'gfx90a'"),
+        ("gfx1100", 64, "architecture: expected one related to sm_80, sm_90, sm_100, gfx942, got 'gfx1100'"),
     ],
 )
-def test_amd_gpu_without_table_is_not_supported(name, expected, amd):
-    amd(name)
-    assert triton.not_for(torch.device("cuda", 0)) == [expected]
+def test_gpu_without_a_table_is_not_supported(architecture, kibibytes, reason, gpu):
+    gpu(architecture, kibibytes)
+    assert triton.not_for(torch.device("cuda", 0)) == [reason]
 
 
 @pytest.mark.parametrize(("architecture", "by_parts"), [("sm_90", True), ("gfx942", False)])
@@ -357,7 +328,6 @@ def test_tuning_without_gpu_exits_with_2():
 
 
 def test_tuning_without_time_saves_no_table(gpu, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     tune.main(["--seconds", "0"])
     assert "nothing was measured, so no table is saved" in capsys.readouterr().out

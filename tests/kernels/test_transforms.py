@@ -247,22 +247,28 @@ class KeptRows(torch.nn.Module):
 
 
 MASK_OF_KEYS = torch.arange(5) < torch.tensor([5, 3, 1, 4]).view(4, 1, 1, 1)
-OPTIONS_OF_ROWS = {
-    "boolean mask": lambda rows: dict(attn_mask=MASK_OF_KEYS.to(rows.device)[rows]),
-    "quasi_bias": lambda rows: dict(quasi_bias=torch.linspace(-1, 1, 40, device=rows.device).view(4, 2, 5)[rows]),
-}
+BIAS = torch.linspace(-1, 1, 40).view(4, 2, 5)
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("strict", members([False, True], fast=[False]))
-@pytest.mark.parametrize("option", OPTIONS_OF_ROWS)
-def test_export_of_a_batch_size_that_depends_on_data(option, strict, backend, device):
-    def attend(rows, *heads):
-        return qk.quasi_attention(*heads, **OPTIONS_OF_ROWS[option](rows), backend=backend)
+@pytest.mark.parametrize("form", ["boolean mask", "quasi_bias", "module"])
+def test_export_of_a_batch_size_that_depends_on_data(form, strict, backend, device):
+    mask, bias = MASK_OF_KEYS.to(device), BIAS.to(device)
+    module = qk.FusedQuasiAttention(16, 2, backend=backend).eval().to(device)
 
-    heads = [*torch.randn(5, 4, 2, 5, 8, device=device).unbind(), torch.rand(4, 2, 5, device=device)]
-    inputs = (torch.arange(4, device=device), *heads)
-    model, keep = KeptRows(attend), torch.tensor([True, False, True, True], device=device)
+    def attend(rows, *heads):
+        option = dict(attn_mask=mask[rows]) if form == "boolean mask" else dict(quasi_bias=bias[rows])
+        return qk.quasi_attention(*heads, **option, backend=backend)
+
+    if form == "module":
+        model = KeptRows(lambda x, mask: module(x, mask, context=x)[0])
+        model.module = module
+        inputs = torch.randn(4, 5, 16, device=device), mask[:, 0, 0]
+    else:
+        heads = [*torch.randn(5, 4, 2, 5, 8, device=device).unbind(), torch.rand(4, 2, 5, device=device)]
+        model, inputs = KeptRows(attend), (torch.arange(4, device=device), *heads)
+    keep = torch.tensor([True, False, True, True], device=device)
     program = torch.export.export(model, (keep, *inputs), strict=strict).module()
     for kept in (keep, ~keep, torch.ones_like(keep)):
         torch.testing.assert_close(program(kept, *inputs), model(kept, *inputs))
@@ -295,14 +301,3 @@ def test_flop_counter_of_packed_call_counts_sequences():
     with FlopCounterMode(display=False) as counter:
         qk.quasi_attention_varlen(*operands(8, 2, 4), torch.rand(8, 2), cu_seqlens=offsets, max_seqlen=5)
     assert counter.get_total_flops() == 6 * (3 * 3 + 5 * 5) * 2 * 4
-
-
-@pytest.mark.compiles
-def test_export_of_a_module_batch_that_depends_on_data(backend, device):
-    module = qk.FusedQuasiAttention(16, 2, backend=backend).eval().to(device)
-    model = KeptRows(lambda x, mask: module(x, mask, context=x)[0])
-    model.module = module
-    inputs = torch.randn(4, 5, 16, device=device), MASK_OF_KEYS[:, 0, 0].to(device)
-    keep = torch.tensor([True, False, True, True], device=device)
-    program = torch.export.export(model, (keep, *inputs)).module()
-    torch.testing.assert_close(program(~keep, *inputs), model(~keep, *inputs))

@@ -81,7 +81,8 @@ class PublishedBlock(nn.Module):
         self.norm = nn.LayerNorm(HIDDEN)
 
     def forward(self, x, mask, device, context):
-        out, *rest = self.self.forward(x, mask, device, context)
+        results = self.self.forward(x, mask, device, context)
+        out, *rest = results if isinstance(results, tuple) else (results,)
         return self.norm(x + out), *rest
 
 

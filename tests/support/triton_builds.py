@@ -186,21 +186,17 @@ def compile_build(build: Build) -> dict[str, Resources]:
 
 
 def builds_of_every_kind() -> list[Build]:
-    """Builds of every kernel in every kind of call, in 16 bits and in float32, for one chip and one head size.
+    """Every kernel in every kind of call for one chip and one head size: whether a Triton can compile the kernels.
 
-    They show whether a version of Triton can compile the kernels, which does not depend on tile sizes. The two 16-bit
-    dtypes alternate.
+    The two 16-bit dtypes alternate.
     """
-    builds = []
+    found = [Build("sm_90", "small kernels", dtype, 64, "row gate, all at once") for dtype in DTYPES[::2]]
     for number, (kernel, variant) in enumerate(itertools.product(KERNELS, VARIANTS)):
-        if variant not in (*_TF32, _NO_GRADIENT):
-            dtypes = (DTYPES[number % 2], torch.float32)
-            builds += [Build("sm_90", kernel, dtype, 64, variant) for dtype in dtypes]
-    builds += [Build("sm_90", kernel, torch.float32, 64, _TF32[0]) for kernel in KERNELS]
-    for dtype in (torch.bfloat16, torch.float32):
-        builds.append(Build("sm_90", "tiled_forward", dtype, 64, _NO_GRADIENT))
-        builds.append(Build("sm_90", "small kernels", dtype, 64, "row gate, all at once"))
-    return builds
+        if variant == _NO_GRADIENT and kernel != "tiled_forward":
+            continue
+        dtypes = (torch.float32,) if variant in _TF32 else (DTYPES[number % 2], torch.float32)
+        found += [Build("sm_90", kernel, dtype, 64, variant) for dtype in dtypes]
+    return found
 
 
 @contextlib.contextmanager
@@ -216,18 +212,17 @@ def products_in_tf32(allowed: bool) -> Iterator[None]:
 def faults(build: Build, used: dict[str, Resources]) -> list[str]:
     """Lists the faults of a build as text: limits that it exceeds, spills in loops, and reasons for a low rate."""
     found = []
-    packed = VARIANTS[build.variant].get("packed") and build.dtype != torch.float32
-    stack = PACKED_STACK if packed else BACKWARD_STACK
-    wide = build.kernel == "key_gradients" and build.head_dim == 128 and build.architecture == "sm_90"
-    if wide and build.dtype != torch.float32:
-        stack = WIDE_KEYS_STACK
-    limit = SHARED_BYTES[build.architecture]
-    shared = min(limit, nearest_shipped(build.architecture, limit).shared_bytes)
-    if build.kernel in (*_FORWARD, "small kernels"):
-        stack = FORWARD_STACK
-    if is_amd(build.architecture):
-        is_wide = build.dtype == torch.float32 and build.head_dim > HEAD_DIMS[1] and build.kernel not in _FORWARD
+    chip, kernel, narrow = build.architecture, build.kernel, build.dtype != torch.float32
+    shared = min(SHARED_BYTES[chip], nearest_shipped(chip, SHARED_BYTES[chip]).shared_bytes)
+    if is_amd(chip):
+        is_wide = not narrow and build.head_dim > HEAD_DIMS[1] and kernel not in _FORWARD
         stack = WIDE_AMD_STACK if is_wide else AMD_STACK
+    elif kernel in (*_FORWARD, "small kernels"):
+        stack = FORWARD_STACK
+    elif narrow and (chip, kernel, build.head_dim) == ("sm_90", "key_gradients", 128):
+        stack = WIDE_KEYS_STACK
+    else:
+        stack = PACKED_STACK if narrow and VARIANTS[build.variant].get("packed") else BACKWARD_STACK
     for function, r in used.items():
         for what, value, most in (
             ("bytes of stack", r.stack, stack),
@@ -238,14 +233,10 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
                 found.append(f"{build}: {function} takes {value} {what}, expected at most {most}")
         if r.mismatched:
             found.append(f"{build}: {function} has {r.mismatched} products that Triton compiles wrongly")
-        if is_amd(build.architecture):
-            if build.kernel in KERNELS and not r.wgmma:
-                found.append(f"{build}: {function} has no matrix instructions")
-            continue
-        if build.kernel in _FORWARD and r.spills:
-            found.append(f"{build}: {function} spills registers within a loop, in {r.spills} instructions")
         # A call with a single query does not fill a tile, so its rate is not checked.
-        full = build.kernel in TILED and build.dtype != torch.float32 and build.variant != ONE_QUERY
-        if full and build.architecture == "sm_90" and build.head_dim in WGMMA_HEAD_DIMS and not r.wgmma:
-            found.append(f"{build}: {function} has no wgmma")
+        full = narrow and kernel in TILED and build.variant != ONE_QUERY and build.head_dim in WGMMA_HEAD_DIMS
+        if not r.wgmma and (kernel in KERNELS if is_amd(chip) else full and chip == "sm_90"):
+            found.append(f"{build}: {function} has no matrix instructions of a warp group")
+        if not is_amd(chip) and kernel in _FORWARD and r.spills:
+            found.append(f"{build}: {function} spills registers within a loop, in {r.spills} instructions")
     return found

@@ -188,7 +188,8 @@ class LaunchPlan:
         whole_row = role is not None and role.startswith("whole_row")
         # Kernels without a role have no products.
         multiplies_exactly = role is not None and self.dtype == torch.float32 and not self._whole_in_tf32(role)
-        by_parts = multiplies_exactly and not self.table.multiplies_float32
+        # Matrix instructions multiply float32 exactly on AMD's CDNA GPUs.
+        by_parts = multiplies_exactly and not tile_tables.has_wide_waves(self.table.architecture)
         block_m = min(entry.block_m if entry else _SMALL_ROWS, power_of_two(self.queries))
         block_n = min(entry.block_n if entry else _SMALL_ROWS, power_of_two(self.keys))
         block_d = power_of_two(self.head_dim)
@@ -256,11 +257,6 @@ def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> Lau
             _plans.clear()
         plan = _plans[key] = LaunchPlan(problem)
     return plan
-
-
-def forget_plans() -> None:
-    """Clears the cache, so that the next call of each kind makes a plan that is not marked as checked."""
-    _plans.clear()
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
@@ -426,7 +422,7 @@ def _run_unchecked(problem: Problem, others: Residuals | call_problem.Saved) -> 
     return _launch_backward(Operation(problem, others), problem, others)
 
 
-_CHECK = self_check.Kernel(NAME, _run_unchecked, restart=forget_plans)
+_CHECK = self_check.Kernel(NAME, _run_unchecked, restart=_plans.clear)
 
 
 def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:

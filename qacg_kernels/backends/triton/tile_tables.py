@@ -143,11 +143,6 @@ class Table:
             return HEAD_DIMS[1]
         return 0 if kernel.startswith("whole_row") else HEAD_DIMS[0]
 
-    @property
-    def multiplies_float32(self) -> bool:
-        """Whether matrix instructions multiply float32 exactly, as on AMD's CDNA GPUs."""
-        return has_wide_waves(self.architecture)
-
     @functools.cached_property
     def by_key(self) -> dict[Key, TileEntry]:
         return {entry.key: entry for entry in self.entries}
