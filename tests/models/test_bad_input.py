@@ -141,8 +141,7 @@ BAD_FIELDS = {
     "ValueError: hidden_dropout_prob: expected a probability in [0, 1), got 1.0": {"hidden_dropout_prob": 1.0},
     "ValueError: layer_norm_eps: expected a finite number, got nan": {"layer_norm_eps": float("nan")},
     "ValueError: pooler: expected one of 'cls', 'attention', got 'mean'": {"pooler": "mean"},
-    "ValueError: full_pooler, pooler: expected the same choice, got full_pooler=True, which means 'attention', and "
-    "pooler='cls'": {
+    "ValueError: full_pooler: expected None with pooler='cls', got True, which means 'attention'": {
         "pooler": "cls",
         "full_pooler": True,
     },

@@ -17,7 +17,7 @@ from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.layers.batch import check_ids, checked_context_ids
 from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
 from qacg_models.layers.encoder import BertEncoder, ContextBertEncoder
-from qacg_models.models.base import ASPECT_SENTIMENT, EncoderConfig, EncoderModel, SequenceClassifier
+from qacg_models.models.base import ASPECT_SENTIMENT, EncoderConfig, EncoderModel, SequenceClassifier, requested
 from qacg_models.utils.fields import MOST, check_size, limit
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
@@ -173,17 +173,14 @@ class ContextBertModel(EncoderModel):
     """Embeddings, an encoder that reads a context, and a pooler; base of the context models.
 
     Attributes:
-        self_attention: class of the self-attention of the layers that read the context; absent in a subclass that
-            overrides `new_encoder`.
-        map_fields: fields of `output_class` for the (B, H, L, L) tensors that self-attention returns after its output.
-        gate_fields: fields of `output_class` for the gates that self-attention returns after the tensors of
-            `map_fields`.
+        self_attention: class of the self-attention of the layers that read the context, if `new_encoder` reads it.
+        map_fields, gate_fields: fields of `output_class` for the maps and for the gates that self-attention returns
+            after its output, in this order.
     """
 
     self_attention: ClassVar[type[nn.Module]]
     map_fields: ClassVar[tuple[str, ...]]
     gate_fields: ClassVar[tuple[str, ...]]
-    _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
 
     def __init__(self, config: ContextFromLayerConfig):
         super().__init__(config)
@@ -250,14 +247,13 @@ class ContextBertModel(EncoderModel):
             TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
                 outside torch.compile only.
         """
-        output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
+        output_attentions = requested(output_attentions, self.config.output_attentions)
+        output_hidden_states = requested(output_hidden_states, self.config.output_hidden_states)
         batch, embedded = self._embedded(
             *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seqlens, max_seqlen),
             output_attentions=output_attentions,
         )
-        below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, bool(output_attentions))
+        below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, output_attentions)
         hidden_states, text_rows = below[-1], None
         if text_ids is not None:
             check_ids("text_ids", text_ids, ("N",), batch.size, "the number of texts")
@@ -270,7 +266,7 @@ class ContextBertModel(EncoderModel):
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
         output_gates = bool(output_gates or output_lambda)
         above, per_layer = self.encoder(
-            hidden_states, context_embedding, batch.mask, text_rows, output_gates, bool(output_attentions), first_only
+            hidden_states, context_embedding, batch.mask, text_rows, output_gates, output_attentions, first_only
         )
         plain = [self._without_context(attention, per_layer[0]) for (attention,) in plain_maps]
         found = dict(zip((*self.map_fields, *self.gate_fields), zip(*plain, *per_layer)))
@@ -281,10 +277,9 @@ class ContextBertModel(EncoderModel):
         return self._output(batch, states, self.pooler, pooled_only, output_hidden_states, first_only, **optional)
 
     def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
-        """Returns the maps and gates of a layer without a context, in the order of `map_fields`, then `gate_fields`.
+        """Returns the maps and gates of a layer without a context, whose attention matrix is `attention`.
 
-        `attentions` and `softmax_maps` are the attention matrix of the layer. Other maps and the gates are 0, in the
-        shapes of `others`, the maps and gates of a layer with a context; None stays None.
+        Other maps and the gates are 0, in the shapes of `others`, those of a layer with a context; None stays None.
         """
         gates = others[len(self.map_fields) :]
         zeros, *no_gates = (None if x is None else torch.zeros_like(x) for x in (attention, *gates))
@@ -296,7 +291,6 @@ class ContextBertForSequenceClassification(SequenceClassifier):
     """A linear classifier on the pooled output of a `ContextBertModel`."""
 
     card_task = ASPECT_SENTIMENT
-    _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
 
     @can_return_tuple
     def forward(
