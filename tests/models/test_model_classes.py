@@ -3,8 +3,6 @@
 import doctest
 import importlib
 import inspect
-import re
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -114,7 +112,6 @@ def test_new_process_loads_the_weights(model_class, config_class, settings, tmp_
 
 PAIRS = [(QACGBertModel, BertModel), (QACGBertForSequenceClassification, BertForSequenceClassification)]
 DIFFERENT = {"context_ids", "text_ids", "output_lambda", "output_gates", "head_mask", "tokens_only"}
-DESCRIBED_DIFFERENTLY = {"output_attentions"}
 
 
 def parameters(model):
@@ -122,28 +119,15 @@ def parameters(model):
     return [(p.name, p.kind, p.default, p.annotation) for p in signature.parameters.values() if p.name not in DIFFERENT]
 
 
-def descriptions(model):
-    """The text of each argument in the docstring of a forward."""
-    text = inspect.getdoc(model.forward).partition("Args:")[2].partition("Returns:")[0]
-    entries = re.split(r"\n(?=\w)", textwrap.dedent(text.strip("\n")).rstrip())
-    found = dict(entry.split(": ", 1) for entry in entries)
-    return {name: text for name, text in found.items() if name not in DIFFERENT | DESCRIBED_DIFFERENTLY}
-
-
 @pytest.mark.parametrize("models", PAIRS, ids=["encoders", "classifiers"])
 def test_forwards_have_the_same_arguments(models):
     assert parameters(models[0]) == parameters(models[1])
 
 
-@pytest.mark.parametrize("models", PAIRS, ids=["encoders", "classifiers"])
-def test_forwards_describe_shared_arguments_alike(models):
-    assert descriptions(models[0]) == descriptions(models[1])
-
-
 PACKAGE = Path(qacg_models.__file__).parent
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    for folder in ("models", "modules")
+    for folder in ("models", "layers")
     for path in (PACKAGE / folder).rglob("*.py")
     if ">>> " in path.read_text(encoding="utf-8")
 )

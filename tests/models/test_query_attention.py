@@ -191,27 +191,6 @@ def test_query_attention_trains_every_parameter():
             assert bool(p.grad.any()), name
 
 
-def test_question_is_the_mean_of_its_tokens():
-    m = model()
-    out = m(**BATCH)
-    hidden = m.backbone(**BATCH).last_hidden_state
-    for row, tokens in enumerate((slice(0, 4), slice(0, 3))):
-        q = m.query_layer(hidden[row, tokens]).mean(0)
-        torch.testing.assert_close(out.query_logits[row], m.query_classify_layer(q), rtol=1e-5, atol=1e-5)
-    assert not out.query_attention[1, 6:].any()
-    torch.testing.assert_close(out.query_attention.sum(-1), torch.ones(2))
-
-
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_query_attention_padding_does_not_change_logits(head):
-    m = model(**head)
-    padded = m(**BATCH)
-    alone = m(**{k: v[1:, :6] for k, v in BATCH.items()})
-    for name in ("start_logits", "end_logits", "query_attention"):
-        torch.testing.assert_close(alone[name][0], padded[name][1, :6])
-    torch.testing.assert_close(alone.query_logits[0], padded.query_logits[1])
-
-
 def test_token_types_are_derived_from_the_separator():
     m = model(roberta_config())
     assert m.token_types_of(BATCH["input_ids"]).tolist() == [[0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1, 1, 1]]
@@ -419,31 +398,3 @@ def test_query_attention_limits_depend_on_the_encoder():
     assert distil.max_length == 16
     with raises("ValueError: token_type_ids: expected 0 to 1 (number of segments is 2), got values from 0 to 2"):
         distil(**{**BATCH, "token_type_ids": BATCH["token_type_ids"] * 2})
-
-
-@pytest.mark.full
-def test_query_attention_learns_to_find_the_answer():
-    """The answer is the token that the question repeats; the type of the question is its first token."""
-    generator = torch.Generator().manual_seed(3)
-    torch.manual_seed(3)
-    text = torch.stack([torch.randperm(20, generator=generator)[:6] + 8 for _ in range(160)])
-    place = torch.randint(0, 5, (160,), generator=generator)
-    kind = torch.randint(0, 6, (160,), generator=generator)
-    asked = text.gather(1, place[:, None])
-    sep = torch.full((160, 1), SEP)
-    ids = torch.cat([torch.full((160, 1), 1), kind[:, None] + 2 + (kind[:, None] > 0), asked, sep, text, sep], 1)
-    answer = place + 5
-    quiet = bert_config(
-        hidden_size=48, num_attention_heads=4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    )
-    m = model(quiet, strong=False, head="convolutional", conv_channels=32, head_dropout=0.0).train()
-    optimizer = torch.optim.AdamW(m.parameters(), lr=3e-3)
-    labels = {"start_positions": answer, "end_positions": answer, "question_type": kind}
-    losses = []
-    for _ in range(100):
-        out = m(ids, **labels)
-        optimizer.zero_grad()
-        out.loss.backward()
-        optimizer.step()
-        losses.append(out.loss.item())
-    assert losses[-1] < 0.3 * losses[0], losses[::20]

@@ -89,12 +89,3 @@ def _in_roundings(judged, eager, true, scale, dtype):
 def _share(error, rounding):
     # Where the reference is zero everywhere, the result must be zero.
     return error / rounding if rounding else (0.0 if error == 0 else float("inf"))
-
-
-def dropout_shapes(model):
-    """The shapes of the outputs of each nn.Dropout, by name and in order; a dict that calls of the model fill."""
-    shapes = {}
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.register_forward_hook(lambda m, args, out, n=name: shapes.setdefault(n, []).append(tuple(out.shape)))
-    return shapes

@@ -1,76 +1,51 @@
-"""QACG-BERT against its formulas, fused and eager, and as a transformers model."""
+"""QACG-BERT, CG-BERT and Aspect-BERT as transformers models; test_packed_models.py has their formulas."""
 
 import pytest
 import torch
 from errors import raises
-from model_judging import check_against_formulas, dropout_shapes, flat
 from model_sizes import CONTEXTS, LABELS, TINY, TOKENS
 from oracle import classifiers as oracle
 from parity import strengthen
-from qacg_models import QACGBertConfig, QACGBertForSequenceClassification, QACGBertModel
+from qacg_models import (
+    AspectBertConfig,
+    AspectBertForSequenceClassification,
+    BertForSequenceClassification,
+    CGBertConfig,
+    CGBertForSequenceClassification,
+    PlainBertConfig,
+    QACGBertConfig,
+    QACGBertForSequenceClassification,
+    QACGBertModel,
+)
 from qacg_models.layers import attention
 
-SIZES = {
-    **TINY,
-    "type_vocab_size": 2,
-    "contexts": ["price", "safety", "general"],
-    "num_labels": 3,
-}
-RELEASED = {"pooler": "cls", "context_projection": "hidden", "lambda_bias": True}
-SLICED = {"pooler": "attention", "context_projection": "head", "lambda_bias": False}
-MIXED = {"pooler": "attention", "context_projection": "hidden", "lambda_bias": True, "lambda_per_head": True}
-SCALED = {"pooler": "cls", "context_projection": "head", "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6}
-BIASED = {"quasi_bias": "-log(keys)", "beta": 0.9, "gamma": 0.9}
-SHIFTED = {"pooler": "attention", "quasi_bias": -1.5, "lambda_per_head": True}
-VARIANTS = {
-    "released": RELEASED,
-    "head slices": SLICED,
-    "mixed": MIXED,
-    "scaled": SCALED,
-    "bias of the keys": BIASED,
-    "bias": SHIFTED,
-}
+from qacg_kernels import apply_fused_attention
+from qacg_kernels.attention_layers import NAMINGS
 
+SIZES = {**TINY, "contexts": ["price", "safety", "general"], "num_labels": 3}
+SLICED = {"pooler": "attention", "context_projection": "head", "lambda_bias": False}
+VARIANTS = [
+    {"context_projection": "hidden", "lambda_bias": True},
+    SLICED,
+    {"pooler": "attention", "lambda_per_head": True},
+    {"context_projection": "head", "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6},
+    {"quasi_bias": "-log(keys)", "beta": 0.9, "gamma": 0.9},
+]
 BATCH = TOKENS | CONTEXTS | LABELS
 EVERYTHING = {"output_attentions": True, "output_lambda": True, "output_hidden_states": True}
+CLASSES = {
+    "qacg": (QACGBertForSequenceClassification, QACGBertConfig),
+    "cg": (CGBertForSequenceClassification, CGBertConfig),
+    "aspect": (AspectBertForSequenceClassification, AspectBertConfig),
+}
 
 
-def build(attn_implementation="fused", dtype=torch.float32, strong=True, **settings):
+def build(attn_implementation=None, kind="qacg", strong=True, **settings):
     """A model in evaluation mode, with large weights if `strong`."""
     torch.manual_seed(0)
-    config = QACGBertConfig(**{**SIZES, **settings}, attn_implementation=attn_implementation)
-    model = QACGBertForSequenceClassification(config).eval()
-    return (strengthen(model) if strong else model).to(dtype)
-
-
-def truth(weights, config):
-    return oracle.outputs(weights, config, BATCH)
-
-
-def model_results(model, **other):
-    out = model(**(BATCH | other), **EVERYTHING)
-    return flat(
-        {
-            "logits": out.logits,
-            "loss": out.loss,
-            "hidden": out.hidden_states,
-            "a": out.attentions,
-            "p": out.softmax_maps,
-            "g": out.quasi_maps,
-            "lam": out.lambdas,
-        }
-    )
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-def test_qacg_bert_outputs_and_gradients_match_the_formulas(variant, dtype):
-    def make(implementation, dtype):
-        return build(implementation, dtype, **variant)
-
-    # With the attention pooler the error of eager is 4 to 40 roundings, depending on the weights.
-    band = 32 if variant.get("pooler") == "attention" else 16
-    check_against_formulas(make, "fused", dtype, model_results, truth, band)
+    model_class, config_class = CLASSES[kind]
+    model = model_class(config_class(**{**SIZES, **settings}, attn_implementation=attn_implementation)).eval()
+    return strengthen(model) if strong else model
 
 
 def test_qacg_bert_accepts_any_number_of_contexts():
@@ -86,16 +61,8 @@ def test_qacg_bert_accepts_any_number_of_contexts():
 
 
 @pytest.mark.parametrize("implementation", ["fused", "eager"])
-def test_qacg_bert_float64_matches_the_formulas(implementation):
-    model = build(implementation, torch.float64, **SLICED)
-    exact = flat(truth(model.state_dict(), model.config))
-    for name, mine in model_results(model).items():
-        torch.testing.assert_close(mine, exact[name], rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
-
-
-@pytest.mark.parametrize("implementation", ["fused", "eager"])
 def test_qacg_bert_trains_every_parameter(implementation):
-    for variant in VARIANTS.values():
+    for variant in VARIANTS:
         model = build(implementation, **variant).train()
         model(**BATCH).loss.backward()
         for name, p in model.named_parameters():
@@ -233,36 +200,15 @@ def test_qacg_bert_compiles_with_all_maps():
         torch.testing.assert_close(p.grad, gradients[name], msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.full
-def test_qacg_bert_implementations_learn_alike():
-    """Forty steps on a rule that needs the context: the label depends on the first word and the context."""
-    generator = torch.Generator().manual_seed(3)
-    ids = torch.randint(3, 31, (48, 6), generator=generator)
-    contexts = torch.randint(0, 3, (48,), generator=generator)
-    batch = {"input_ids": ids, "context_ids": contexts, "labels": (ids[:, 1] + contexts) % 3}
-    curves = {}
-    for implementation in ("fused", "eager"):
-        model = build(implementation, strong=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        model.train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        curves[implementation] = []
-        for _ in range(40):
-            loss = model(**batch).loss
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            curves[implementation].append(float(loss.detach()))
-    assert curves["fused"][-1] < 0.5 * curves["fused"][0]
-    torch.testing.assert_close(torch.tensor(curves["fused"]), torch.tensor(curves["eager"]), rtol=0.02, atol=0.005)
-
-
-@pytest.mark.parametrize("implementation", ["fused", "eager"])
-def test_qacg_bert_dropout_is_where_published(implementation):
-    model = build(implementation, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.4, pooler="attention")
-    model.train()
-    shapes = dropout_shapes(model)
+@pytest.mark.parametrize(("kind", "implementation"), [("qacg", "fused"), ("qacg", "eager"), ("cg", "eager")])
+def test_dropout_is_where_published(kind, implementation):
+    rates = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.4, "pooler": "attention"}
+    model, shapes = build(implementation, kind, **rates).train(), {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(lambda m, args, out, n=name: shapes.setdefault(n, []).append(tuple(out.shape)))
     torch.manual_seed(0)
-    out = model(**BATCH, **EVERYTHING)
+    out = model(**BATCH, output_attentions=True)
     hidden, heads = (2, 5, 12), (2, 5, 3, 4)
     expected = {
         "bert.embeddings.dropout": [hidden],
@@ -270,15 +216,18 @@ def test_qacg_bert_dropout_is_where_published(implementation):
         "dropout": [(2, 12)],
     }
     for i in (0, 1):
-        expected[f"bert.encoder.layer.{i}.attention.self.dropout"] = [heads, heads]
+        if kind == "qacg":  # dropout of context queries and keys
+            expected[f"bert.encoder.layer.{i}.attention.self.dropout"] = [heads, heads]
         expected[f"bert.encoder.layer.{i}.attention.output.dropout"] = [hidden]
         expected[f"bert.encoder.layer.{i}.output.dropout"] = [hidden]
     assert shapes == expected
-    for a, p, g in zip(out.attentions, out.softmax_maps, out.quasi_maps):
-        kept = a != 0
-        assert 0.35 < float(kept[0].double().mean()) < 0.85
-        torch.testing.assert_close(a[kept], ((p + g) / 0.6)[kept], rtol=1e-4, atol=1e-6)
-        assert bool((p.sum(-1) - 1).abs().max() < 1e-5)
+    for a in out.attentions:
+        assert 0.35 < float((a[0] != 0).double().mean()) < 0.85
+    if kind == "qacg":
+        for a, p, g in zip(out.attentions, out.softmax_maps, out.quasi_maps):
+            kept = a != 0
+            torch.testing.assert_close(a[kept], ((p + g) / 0.6)[kept], rtol=1e-4, atol=1e-6)
+            assert bool((p.sum(-1) - 1).abs().max() < 1e-5)
 
 
 def test_qacg_bert_config_maps_context_names():
@@ -287,3 +236,53 @@ def test_qacg_bert_config_maps_context_names():
     assert [config.context_id(name) for name in SIZES["contexts"]] == [0, 1, 2]
     assert config.context2id == {"price": 0, "safety": 1, "general": 2}
     assert QACGBertConfig(contexts=2).contexts == ["CONTEXT_0", "CONTEXT_1"]
+
+
+def test_cg_bert_closed_gates_ignore_the_context():
+    model = build(kind="cg", lambda_bias=True)
+    logits = {}
+    for sign in (-1, 1):
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                if "lambda" in name:
+                    p.fill_(25.0 * sign if name.endswith("bias") else 0.0)
+        out = model(**BATCH, output_gates=True)
+        assert all(bool(((gate - int(sign > 0)).abs() < 1e-20).all()) for gate in (*out.query_gates, *out.key_gates))
+        other = BATCH | {"context_ids": torch.tensor([1, 1])}
+        same = torch.allclose(model(**other).logits, out.logits)
+        assert same == (sign < 0), "the context counts only if a gate is open"
+        logits[sign] = out.logits
+    assert not torch.allclose(logits[-1], logits[1])
+
+
+def test_cg_bert_loads_the_compact_names():
+    model = build(kind="cg")
+    renamed = {}
+    for name, p in model.state_dict().items():
+        for role, ours in NAMINGS["released"].items():
+            name = name.replace(f".self.{ours}.", f".self.{NAMINGS['compact'][role]}.")
+        renamed[name] = p
+    assert "bert.encoder.layer.1.attention.self.lambda_Qc.weight" in renamed
+    other = CGBertForSequenceClassification(model.config)
+    other.load_state_dict(renamed)
+    torch.testing.assert_close(other.eval()(**BATCH).logits, model(**BATCH).logits)
+
+
+def test_cg_bert_patch_with_quasi_attention_raises():
+    with pytest.raises(ValueError, match=r"attention\.self: .*expected a module that can be called"):
+        apply_fused_attention(build(kind="cg"))
+
+
+def test_aspect_bert_zero_vectors_give_the_outputs_of_bert():
+    model = build(kind="aspect", context_from_layer=1)
+    torch.nn.init.zeros_(model.bert.context_embeddings.weight)
+    state = {name: value for name, value in model.state_dict().items() if "context" not in name}
+    bert = BertForSequenceClassification(PlainBertConfig(**TINY, num_labels=3)).eval()
+    bert.load_state_dict(state)
+    assert torch.equal(model(**BATCH).logits, bert(**TOKENS, **LABELS).logits)
+
+
+def test_aspect_bert_gates_are_refused():
+    for name in ("output_gates", "output_lambda"):
+        with raises("ValueError: output_gates: expected False, got True. Aspect-BERT has no gates."):
+            build(kind="aspect")(**BATCH, **{name: True})
