@@ -178,25 +178,6 @@ def test_bert_matches_transformers(implementation):
     for mine, theirs in zip(maps(plain), maps(theirs_of(plain, transformers.BertModel))):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
-    for ours, cls, labels in (
-        (BertForSequenceClassification, transformers.BertForSequenceClassification, {"labels": torch.tensor([1, 0])}),
-        (
-            BertForQuestionAnswering,
-            transformers.BertForQuestionAnswering,
-            {"start_positions": torch.tensor([1, 5]), "end_positions": torch.tensor([3, 2])},
-        ),
-    ):
-        model = build(ours, implementation)
-        reference = theirs_of(model, cls)
-        model(**TOKENS, **labels).loss.backward()
-        reference(**TOKENS, **labels).loss.backward()
-        theirs = dict(reference.named_parameters())
-        for name, p in model.named_parameters():
-            scale = float(theirs[name].grad.abs().max())
-            if name == "bert.embeddings.word_embeddings.weight":
-                p.grad[0], theirs[name].grad[0] = 0, 0  # transformers does not train the padding row
-            torch.testing.assert_close(p.grad, theirs[name].grad, rtol=1e-4, atol=1e-5 * max(scale, 1.0))
-
 
 def test_bert_pretrained_matches_transformers():
     package = pytest.importorskip(

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 import qacg_models
-import torch
 import transformers
-from encoders import SIZES
 from model_cases import CASES
 from processes import run_python
 from qacg_models import (
@@ -45,33 +43,6 @@ def test_model_table_lists_every_public_model_once():
     assert {model.__name__ for model in models} == set(named)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "registered"),
-    [
-        pytest.param("BertModel", "plain_bert", id="model"),
-        pytest.param("QACGBertConfig", "qacg_bert", id="configuration"),
-        # The encoder of a head may be any model of this package.
-        pytest.param("BertSumForExtractiveSummarization", "cg_bert", id="model with a head"),
-        pytest.param("QueryAttentionConfig", "qacg_bert", id="configuration of a head"),
-    ],
-)
-def test_import_of_a_name_registers_auto_classes(name, registered):
-    script = (
-        f"from qacg_models import {name}; from transformers import AutoConfig, AutoModel; "
-        f"AutoModel.from_config(AutoConfig.for_model({registered!r}, hidden_size=8, num_attention_heads=2, "
-        "num_hidden_layers=1, intermediate_size=8, vocab_size=9))"
-    )
-    run_python("-c", script)
-
-
-LOAD = """
-import sys, torch, qacg_models
-model = getattr(qacg_models, sys.argv[1]).from_pretrained(sys.argv[2]).eval()
-torch.save({name: t for name, t in model.state_dict().items()}, sys.argv[3])
-"""
-
-
 AUTO = """
 import sys, transformers, qacg_models
 qacg_models.register_auto_classes()
@@ -88,26 +59,6 @@ def test_new_process_loads_through_auto_classes(tmp_path):
         CASES[name].build().save_pretrained(tmp_path / name)
         arguments += [CASES[name].model, tmp_path / name]
     run_python("-c", AUTO, *arguments)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("model_class", "config_class", "settings"),
-    [
-        ("QueryAttentionForQuestionAnswering", "QueryAttentionConfig", {}),
-        ("BertSumForExtractiveSummarization", "BertSumConfig", {"heads": 3, "ff_size": 20}),
-    ],
-)
-def test_new_process_loads_the_weights(model_class, config_class, settings, tmp_path):
-    torch.manual_seed(0)
-    encoder = qacg_models.BertModel(qacg_models.PlainBertConfig(**SIZES)).eval()
-    model = getattr(qacg_models, model_class).from_encoder(encoder, getattr(qacg_models, config_class)(**settings))
-    model.save_pretrained(tmp_path / "model")
-    run_python("-c", LOAD, model_class, tmp_path / "model", tmp_path / "weights")
-    loaded = torch.load(tmp_path / "weights", weights_only=True)
-    assert set(loaded) == set(model.state_dict())
-    for name, t in model.state_dict().items():
-        assert torch.equal(t, loaded[name]), name
 
 
 PAIRS = [(QACGBertModel, BertModel), (QACGBertForSequenceClassification, BertForSequenceClassification)]

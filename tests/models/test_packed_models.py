@@ -463,32 +463,6 @@ def test_packing_collator_joins_features():
         PackingCollator()([{"input_ids": [1]}, {"input_ids": []}])
 
 
-def test_trainer_accepts_packed_batches(tmp_path):
-    from transformers import Trainer, TrainingArguments
-
-    model = build("qacg", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    rows = features((5, 1, 3, 7, 2, 6))
-    with torch.no_grad():
-        expected = torch.cat([model(**PackingCollator()(rows[i : i + 4])).logits for i in (0, 4)])
-    arguments = TrainingArguments(
-        str(tmp_path),
-        per_device_train_batch_size=4,
-        per_device_eval_batch_size=4,
-        num_train_epochs=1,
-        report_to="none",
-        remove_unused_columns=False,
-        use_cpu=True,
-        save_strategy="no",
-    )
-    trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, data_collator=PackingCollator())
-    predicted = trainer.predict(rows)
-    torch.testing.assert_close(torch.from_numpy(predicted.predictions), expected)
-    assert predicted.label_ids.tolist() == [row["labels"] for row in rows]
-    before = model.classifier.weight.detach().clone()
-    trainer.train()
-    assert not torch.equal(model.classifier.weight, before)
-
-
 def test_sensitivity_of_an_unpadded_model_keeps_padding():
     batch = padded(features((5, 2)))
     expected = token_sensitivity(build("qacg"), batch, 1)
