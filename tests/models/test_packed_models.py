@@ -483,7 +483,7 @@ def test_answer_logits_of_an_unpadded_model_keep_padding():
 
 
 BAD_INPUTS = {
-    "TypeError: cu_seqlens: expected an integer tensor, got list": {"cu_seqlens": [0, 9]},
+    "TypeError: cu_seqlens: expected a torch.Tensor, got list": {"cu_seqlens": [0, 9]},
     "ValueError: cu_seqlens: expected shape (B + 1,) with 0 and the end of each sequence": {
         "cu_seqlens": torch.tensor([0])
     },

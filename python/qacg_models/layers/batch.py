@@ -131,10 +131,7 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
         >>> packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5)).lengths().tolist()
         [2, 3]
     """
-    if not isinstance(cu_seqlens, Tensor):
-        raise TypeError(f"cu_seqlens: expected an integer tensor, got {type(cu_seqlens).__name__}")
-    if cu_seqlens.dtype not in _INTEGERS:
-        raise TypeError(f"cu_seqlens: expected dtype torch.int32 or torch.int64, got dtype {cu_seqlens.dtype}")
+    check_integers("cu_seqlens", cu_seqlens)
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
         raise ValueError(
             f"cu_seqlens: expected shape (B + 1,) with 0 and the end of each sequence, "
@@ -186,7 +183,7 @@ def pack_visible(visible: Tensor) -> tuple[Packing, Tensor]:
     return Packing.of(pad(lengths.cumsum(0), (1, 0)), int(lengths.max()), indices.shape[0]), indices
 
 
-_INTEGERS = (torch.int64, torch.int32)
+_INPUTS = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")
 
 
 @dataclass(frozen=True)
@@ -259,8 +256,7 @@ class EncoderBatch:
             return self
         ends = [*range(tokens + packing.max_seqlen, tokens + filler, packing.max_seqlen), tokens + filler]
         cu_seqlens = torch.cat([packing.cu_seqlens, packing.cu_seqlens.new_tensor(ends)])
-        names = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")
-        inputs = {name: getattr(self, name) for name in names}
+        inputs = {name: getattr(self, name) for name in _INPUTS}
         extended = {name: pad(x, (*(0, 0) * (x.dim() - 1), 0, filler)) for name, x in inputs.items() if x is not None}
         layout = Packing.of(cu_seqlens, packing.max_seqlen, tokens + filler)
         return replace(self, **extended, layout=layout, filler=filler)
@@ -420,6 +416,14 @@ def checked_tokens(
     return name, tokens
 
 
+def check_integers(name: str, x: object) -> None:
+    """Raises TypeError unless `x` is an int64 or int32 tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
+    if x.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"{name}: expected dtype torch.int64 or torch.int32, got dtype {x.dtype}")
+
+
 def check_ids(
     name: str,
     ids: object,
@@ -435,10 +439,7 @@ def check_ids(
     `shape` is that of `check_shape`; None: any shape (B, L), or (T) if packed. `field` is the name of the limit.
     `other` is one more value that is allowed, and what it is for.
     """
-    if not isinstance(ids, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(ids).__name__}")
-    if ids.dtype not in _INTEGERS:
-        raise TypeError(f"{name}: expected dtype torch.int64 or torch.int32, got dtype {ids.dtype}")
+    check_integers(name, ids)
     if shape is None and ids.dim() != (1 if packed else 2):
         expected = "one dimension (T) with cu_seqlens" if packed else "two dimensions (B, L)"
         raise ValueError(f"{name}: expected {expected}, got shape {tuple(ids.shape)}")

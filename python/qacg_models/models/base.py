@@ -19,7 +19,7 @@ from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.loading import EncoderCheckpointLoading
 from qacg_models.layers.attention import IMPLEMENTATIONS
-from qacg_models.layers.batch import EncoderBatch, check_ids, read_batch
+from qacg_models.layers.batch import EncoderBatch, check_ids, check_integers, read_batch
 from qacg_models.layers.embeddings import Dropout
 from qacg_models.utils.fields import check_integer, check_number, check_probability, check_size
 from qacg_models.utils.files import follow_umask
@@ -134,9 +134,6 @@ class EncoderConfig(CheckedConfig):
             (B, L, ...). No effect on a GPU (finding the padding would synchronise with the CPU), under torch.compile,
             for models without pooler, or with output_attentions.
         **kwargs: fields of every transformers configuration.
-
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
     # Other model types whose configuration files have the same fields.
@@ -339,9 +336,7 @@ def span_loss(
         ("start_positions", start_logits, start_positions),
         ("end_positions", end_logits, end_positions),
     ):
-        if not isinstance(positions, Tensor) or positions.dtype not in (torch.int64, torch.int32):
-            got = positions.dtype if isinstance(positions, Tensor) else type(positions).__name__
-            raise TypeError(f"{name}: expected a torch.Tensor of dtype torch.int64 or torch.int32, got {got}")
+        check_integers(name, positions)
         if tuple(positions.shape) not in ((batch,), (batch, 1)):
             raise ValueError(f"{name}: expected shape ({batch},) or ({batch}, 1), got shape {tuple(positions.shape)}")
         positions = positions.long().reshape(-1)

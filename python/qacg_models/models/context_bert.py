@@ -18,7 +18,7 @@ from qacg_models.layers.batch import check_ids, checked_context_ids
 from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
 from qacg_models.layers.encoder import BertEncoder, ContextBertEncoder
 from qacg_models.models.base import ASPECT_SENTIMENT, EncoderConfig, EncoderModel, SequenceClassifier, requested
-from qacg_models.utils.fields import MOST, check_size, limit
+from qacg_models.utils.fields import MOST, check_integer, check_size, limit
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
 
@@ -33,22 +33,9 @@ class ContextConfig(EncoderConfig):
             segment (checked on the CPU and outside torch.compile only). False: inputs may also have the context's name
             as second segment.
         **kwargs: fields of `EncoderConfig`.
-
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
-    def __init__(
-        self,
-        *,
-        contexts: int | Sequence[str] = 8,
-        context_standalone: bool = False,
-        **kwargs: Any,
-    ):
-        if "num_contexts" in kwargs:
-            raise TypeError(
-                "num_contexts: expected no value, since contexts determines it. Pass contexts=N or contexts=[names]."
-            )
+    def __init__(self, *, contexts: int | Sequence[str] = 8, context_standalone: bool = False, **kwargs: Any):
         self.contexts = _context_names(contexts)
         self.context_standalone = context_standalone
         super().__init__(**kwargs)
@@ -86,9 +73,6 @@ class ContextFromLayerConfig(ContextConfig):
             context_standalone, the layers before it can run once for all contexts of a text (the argument `text_ids` of
             the model).
         **kwargs: fields of `ContextConfig` and `EncoderConfig`.
-
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
     def __init__(self, *, context_from_layer: int = 0, **kwargs: Any):
@@ -98,13 +82,7 @@ class ContextFromLayerConfig(ContextConfig):
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
         super().check()
-        layer = self.context_from_layer
-        if isinstance(layer, bool) or not isinstance(layer, int):
-            raise TypeError(f"context_from_layer: expected an integer, got {layer!r}")
-        if not 0 <= layer < self.num_hidden_layers:
-            raise ValueError(
-                f"context_from_layer: expected 0 to {self.num_hidden_layers - 1}, below num_hidden_layers, got {layer}."
-            )
+        check_integer("context_from_layer", self.context_from_layer, 0, below=self.num_hidden_layers)
 
     @property
     def shares_texts(self) -> bool:
@@ -116,26 +94,14 @@ class GatedContextConfig(ContextFromLayerConfig):
     """Configuration of an encoder whose self-attention reads a context through gates.
 
     Args:
-        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
-            of each head by one shared matrix (head size x head size).
-        lambda_bias: whether the linear layers that compute the gates have biases.
+        context_projection, lambda_bias: see `QACGBertConfig`.
         lambda_per_head: True: every head has its own gate weights (the paper); False: all heads share the gate weights
             (the published code).
         **kwargs: fields of `ContextFromLayerConfig`, `ContextConfig` and `EncoderConfig`. `initializer_range` does not
             apply to gate weights, whose initial standard deviation is 0.01.
-
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
-    def __init__(
-        self,
-        *,
-        context_projection: str,
-        lambda_bias: bool,
-        lambda_per_head: bool = False,
-        **kwargs: Any,
-    ):
+    def __init__(self, *, context_projection: str, lambda_bias: bool, lambda_per_head: bool = False, **kwargs: Any):
         self.context_projection = context_projection
         self.lambda_bias = lambda_bias
         self.lambda_per_head = lambda_per_head

@@ -24,9 +24,6 @@ class EncoderHeadConfig(CheckedConfig):
         encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT. Encoders with
             contexts and encoder-decoders are not supported. A copy is stored, so a saved model is complete.
         **kwargs: fields of every transformers configuration.
-
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
     sub_configs: ClassVar = {"encoder": AutoConfig}
