@@ -124,14 +124,8 @@ def test_bertsum_missing_position_table_is_computed(tmp_path):
 
 @error_cases(
     {
-        "TypeError: inter_layer: expected a field of BertSumConfig, got an unknown name. Did you mean 'inter_layers'": {
-            "inter_layer": 1
-        },
         "ValueError: heads: expected a divisor of the encoder's hidden_size = 12, got 5": {"heads": 5},
         "ValueError: inter_layers: expected at least 0, got -1": {"inter_layers": -1},
-        "ValueError: blind_queries: expected one of 'zeros', 'average', got 'mean'": {"blind_queries": "mean"},
-        "ValueError: ff_size: expected at least 1, got 0": {"ff_size": 0},
-        "ValueError: dropout: expected a probability in [0, 1), got 1.5": {"dropout": 1.5},
     },
 )
 def test_bertsum_bad_config_raises(error, given):
@@ -142,17 +136,11 @@ def test_bertsum_bad_config_raises(error, given):
 @error_cases(
     {
         "TypeError: sentence_positions: expected a torch.Tensor (B, S), got NoneType": {"sentence_positions": None},
-        "TypeError: sentence_positions: expected dtype torch.int64 or torch.int32": {
-            "sentence_positions": torch.zeros(2, 3)
-        },
         "ValueError: sentence_positions: expected 0 to 9, or -1 for padding, got values from 0 to 10": {
             "sentence_positions": torch.tensor([[0, 10], [0, 1]])
         },
         "ValueError: sentence_positions: expected 0 to 9, or -1 for padding, got values from -2 to 0": {
             "sentence_positions": torch.tensor([[0], [-2]])
-        },
-        "ValueError: sentence_positions: expected shape (2, S), got shape (2,)": {
-            "sentence_positions": torch.tensor([0, 1])
         },
         "ValueError: labels: expected shape (B, S) = (2, 3), got shape (2, 4)": {"labels": torch.ones(2, 4)},
         "ValueError: labels: expected 0, 1 or -100, got other values": {"labels": torch.full((2, 3), 2)},

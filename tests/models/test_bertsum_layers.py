@@ -152,9 +152,7 @@ def test_inter_encoder_compiles_without_graph_breaks():
 @error_cases(
     {
         "TypeError: top_vecs: expected a torch.Tensor, got list": lambda m, x: m([1], MASK),
-        "TypeError: mask: expected a torch.Tensor, got NoneType": lambda m, x: m(x, None),
         "ValueError: top_vecs: expected shape (B, S, 8), got shape (3, 6, 7)": lambda m, x: m(x[..., :-1], MASK),
-        "ValueError: mask: expected shape (3, 6), got shape (3, 5)": lambda m, x: m(x, MASK[:, :-1]),
         "ValueError: mask: expected 1 for sentences and 0 for padding": lambda m, x: m(x, MASK * 2),
         "ValueError: output_attentions: expected False without return_dict=True, got True": lambda m, x: m(
             x, MASK, output_attentions=True
@@ -171,13 +169,11 @@ def test_inter_encoder_compiles_without_graph_breaks():
         "ValueError: attn_implementation: expected one of 'sdpa', 'eager', got 'flash'": lambda m, x: m(
             x, MASK, attn_implementation="flash"
         ),
-        "TypeError: x: expected a torch.Tensor, got NoneType": lambda m, x: m.transformer_inter[1].feed_forward(None),
         "ValueError: x: expected shape (..., 8), got shape (3, 6, 7)": lambda m, x: m.transformer_inter[1].feed_forward(
             x[..., :-1]
         ),
         "ValueError: emb: expected shape (B, L, 8), got shape (6, 8)": lambda m, x: m.pos_emb(x[0]),
         "TypeError: step: expected an integer, got '1'": lambda m, x: m.pos_emb(x[:, :1], step="1"),
-        "ValueError: step: expected less than 5000, got 5000": lambda m, x: m.pos_emb(x, step=5000),
     },
 )
 def test_inter_encoder_bad_input_raises(error, given):
@@ -197,8 +193,6 @@ NAN = float("nan")
 @error_cases(
     {
         "TypeError: d_model: expected an integer, got '8'": lambda: PositionwiseFeedForward("8", 32),
-        "ValueError: d_ff: expected at least 1, got -1": lambda: PositionwiseFeedForward(8, -1),
-        "ValueError: dim: expected at least 1, got 0": lambda: PositionalEncoding(0.1, 0),
         "TypeError: max_len: expected an integer, got 2.5": lambda: PositionalEncoding(0.1, 8, 2.5),
         "ValueError: model_dim: expected a positive multiple of head_count = 3, got 8": lambda: TransformerEncoderLayer(
             8, 3, 32, 0.1

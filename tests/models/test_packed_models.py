@@ -487,9 +487,6 @@ BAD_INPUTS = {
     "ValueError: cu_seqlens: expected shape (B + 1,) with 0 and the end of each sequence": {
         "cu_seqlens": torch.tensor([0])
     },
-    "ValueError: cu_seqlens: expected offsets from 0 to T = 9 ..., got ...0 to 8 with a smallest difference of 1": {
-        "cu_seqlens": torch.tensor([0, 5, 6, 8])
-    },
     "ValueError: expected offsets from 0 to T = 9 that never decrease, got ... smallest difference of -1": {
         "cu_seqlens": torch.tensor([0, 6, 5, 9])
     },
@@ -503,12 +500,6 @@ BAD_INPUTS = {
         "input_ids": torch.zeros(1, 9).long()
     },
     "ValueError: input_ids: expected two dimensions (B, L), got shape (9,)": {"cu_seqlens": None, "max_seqlen": None},
-    "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from 31 to 31": {
-        "input_ids": torch.full((9,), 31)
-    },
-    "ValueError: position_ids: expected 0 to 8 (max_position_embeddings is 9), got values from 0 to 9": {
-        "position_ids": torch.tensor([0, 1, 2, 3, 9, 0, 0, 1, 2])
-    },
     "ValueError: max_seqlen: expected at most max_position_embeddings = 9, got 10": {
         "position_ids": None,
         "max_seqlen": 10,

@@ -16,7 +16,7 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from transformers import AutoConfig
+from transformers import AutoConfig, BartConfig
 
 SEP, PAD = 3, 0
 BATCH = {
@@ -272,21 +272,14 @@ def test_query_attention_config_contains_the_encoder_config(tmp_path):
         },
         "ValueError: question_mean: expected one of 'tokens', 'length', got 'all'": {"question_mean": "all"},
         "ValueError: head: expected one of 'linear', 'convolutional', got 'deep'": {"head": "deep"},
-        "ValueError: conv_channels: expected at least 1, got 0": {"conv_channels": 0},
-        "ValueError: question_type_loss_weight: expected at least 0, got -1": {"question_type_loss_weight": -1},
         "ValueError: sep_token_id: expected less than 31, got 31": {"sep_token_id": 31},
         "TypeError: encoder: expected a configuration or a dict of its fields, got int": {"encoder": 3},
         "ValueError: encoder.model_type: expected a type ..., got None": {"encoder": {"hidden_size": 3}},
         "ValueError: encoder: Validation error for field 'hidden_size'": {
             "encoder": {"model_type": "bert", "hidden_size": "a"}
         },
-        "ValueError: encoder.model_type: expected a type that transformers' AutoConfig": {
-            "encoder": {"model_type": "bort2"}
-        },
         "ValueError: encoder: expected the configuration of a text encoder": {"encoder": transformers.ViTConfig()},
-        "ValueError: encoder: expected the configuration of a text encoder, got BartConfig": {
-            "encoder": transformers.BartConfig()
-        },
+        "ValueError: encoder: expected the configuration of a text encoder, got Bart": {"encoder": BartConfig()},
         "ValueError: encoder: expected the configuration of a text encoder, got QACGBertConfig, whose model": {
             "encoder": QACGBertConfig()
         },
@@ -312,16 +305,14 @@ def test_query_attention_bad_config_raises(error, given):
         "ValueError: token_type_ids: expected a token of type 0 in every row": {
             "token_type_ids": torch.ones(2, 8).long()
         },
-        "ValueError: question_type: expected 0 to 5 (num_question_types is 6), or -100 ..., got values from 0 to 6": {
-            "question_type": torch.tensor([0, 6])
-        },
-        "ValueError: input_ids, inputs_embeds: expected exactly one, got both": {
-            "inputs_embeds": torch.zeros(2, 8, 12)
-        },
+        "ValueError: input_ids, inputs_embeds: expected exactly one, got both": {"inputs_embeds": torch.ones(2, 8, 12)},
         "ValueError: input_ids, inputs_embeds: expected exactly one, got neither": {"input_ids": None},
         "ValueError: inputs_embeds: expected shape (B, L, hidden_size = 12), got shape (2, 8, 11)": {
             "input_ids": None,
             "inputs_embeds": torch.zeros(2, 8, 11),
+        },
+        "ValueError: question_type: expected 0 to 5 (num_question_types is 6), or -100 ..., got values from 0 to 6": {
+            "question_type": torch.tensor([0, 6])
         },
         "ValueError: token_type_ids: expected 0 for the question and 1 for the text": {
             "input_ids": None,
@@ -331,7 +322,6 @@ def test_query_attention_bad_config_raises(error, given):
         "ValueError: head_mask: expected None for BertModel of type 'bert', ...An encoder of type 'plain_bert'": {
             "head_mask": torch.ones(3)
         },
-        "TypeError: question_type: expected a torch.Tensor, got list": {"question_type": [0, 1]},
     },
 )
 def test_query_attention_bad_input_raises(error, given):
