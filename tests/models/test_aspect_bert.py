@@ -1,83 +1,12 @@
-"""Aspect-BERT against its formulas, in training from a checkpoint, and in conversion."""
+"""Training of Aspect-BERT: its start, and the layers that texts share."""
 
 import pytest
-import torch
-from errors import raises
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat
-from model_sizes import CONTEXTS, LABELS, TINY, TOKENS
-from oracle import classifiers as oracle
-from parity import strengthen
-from qacg_models import (
-    AspectBertConfig,
-    AspectBertForSequenceClassification,
-    AspectSentiment,
-    BertForSequenceClassification,
-    PlainBertConfig,
-)
+from qacg_models import AspectSentiment
 from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
 from qacg_models.sentiment.training import train
 from qacg_models.sentiment.training.start import begin_model, begin_tokenizer, resolve_options
 from untrained import OWN, write_model
-
-SIZES = {**TINY, "contexts": ["price", "safety", "general"], "num_labels": 3}
-VARIANTS = {
-    "embeddings": {},
-    "last layer": {"context_from_layer": 1},
-    "attention pooler": {"context_from_layer": 1, "pooler": "attention"},
-}
-BATCH = TOKENS | CONTEXTS | LABELS
-
-
-def build(implementation="sdpa", dtype=torch.float32, **settings):
-    torch.manual_seed(0)
-    config = AspectBertConfig(**{**SIZES, **settings}, attn_implementation=implementation)
-    return strengthen(AspectBertForSequenceClassification(config)).eval().to(dtype)
-
-
-def results(model):
-    out = model(**BATCH, output_hidden_states=True)
-    # A separate call: with maps requested, sdpa would not run.
-    maps = model(**BATCH, output_attentions=True).attentions
-    return {"logits": out.logits, "loss": out.loss, "hidden": out.hidden_states, "a": maps}
-
-
-def truth(weights, config):
-    return oracle.outputs(weights, config, BATCH)
-
-
-@pytest.mark.parametrize("implementation", ["sdpa", "fused"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-def test_outputs_and_gradients_match_the_formulas(variant, dtype, implementation):
-    def make(implementation, dtype):
-        return build(implementation, dtype, **variant)
-
-    check_against_formulas(make, implementation, dtype, results, truth, SDPA_GRADIENT_BAND)
-
-
-@pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-def test_float64_matches_the_formulas(variant, implementation):
-    model = build(implementation, torch.float64, **variant)
-    true = flat(truth(model.state_dict(), model.config))
-    for name, mine in flat(results(model)).items():
-        torch.testing.assert_close(mine, true[name], rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
-
-
-def test_zero_vectors_give_the_outputs_of_bert():
-    model = build(context_from_layer=1)
-    torch.nn.init.zeros_(model.bert.context_embeddings.weight)
-    state = {name: value for name, value in model.state_dict().items() if "context" not in name}
-    bert = BertForSequenceClassification(PlainBertConfig(**TINY, num_labels=3)).eval()
-    bert.load_state_dict(state)
-    assert torch.equal(model(**BATCH).logits, bert(**TOKENS, **LABELS).logits)
-
-
-def test_gates_are_refused():
-    for name in ("output_gates", "output_lambda"):
-        with raises("ValueError: output_gates: expected False, got True. Aspect-BERT has no gates."):
-            build()(**BATCH, **{name: True})
 
 
 @pytest.fixture(scope="module")

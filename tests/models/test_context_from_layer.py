@@ -17,6 +17,7 @@ from qacg_models import (
 )
 from qacg_models.attribution import layerwise_relevance
 from qacg_models.context_fold import fold_context
+from qacg_models.layers import batch as encoder_batch
 from qacg_models.layers.attention import QuasiSelfAttention
 from qacg_models.models.bert import BertForSequenceClassification
 from qacg_models.sentiment.dataset import load_data
@@ -47,9 +48,9 @@ CONTEXT_IDS = torch.tensor([0, 1, 2, 3, 4, 0])
 
 
 def built(kind, layer, **fields):
-    config, model = KINDS[kind]
-    chosen = SIZES | {"contexts": 5, "context_standalone": True, "context_from_layer": layer} | fields
-    return strengthen(model(config(**chosen))).eval()
+    config, model = KINDS.get(kind, (PlainBertConfig, BertForSequenceClassification))
+    contexts = {"contexts": 5, "context_standalone": True, "context_from_layer": layer} if kind in KINDS else {}
+    return strengthen(model(config(**SIZES | contexts | fields))).eval()
 
 
 def texts():
@@ -154,6 +155,78 @@ def test_gradients_of_first_tokens_equal_those_of_all_tokens(monkeypatch):
         assert torch.allclose(gradient, gradients[1][name], atol=1e-9), name
 
 
+LENGTHS = [31, 9, 17, 2, 26, 38]  # 123 tokens: filler of 1; 213 of the questions below: filler of 3
+QUESTIONS = {"context_ids": torch.arange(9) % 4, "text_ids": torch.tensor([0, 0, 5, 2, 1, 4, 4, 3, 1])}
+ROUNDED = [("bert", 0), ("qacg-bert", 1), ("qacg-bert", 2), ("aspect-bert", 1), ("cg-bert", 1)]
+
+
+def long_batch(kind, pads):
+    rows = [torch.randint(5, 50, (length,), generator=torch.Generator().manual_seed(length)) for length in LENGTHS]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    mask = (ids > 0).long()
+    inputs = {"input_ids": ids, "attention_mask": mask} if pads else packed(ids, mask)
+    return inputs | (QUESTIONS if kind in KINDS else {})
+
+
+@pytest.fixture
+def rounding(monkeypatch):
+    """Rounds every batch, whatever its dtype; lists the number of tokens in filler of each batch that is rounded."""
+    fillers = []
+    rounded = encoder_batch.EncoderBatch.rounded
+
+    def recorded(self):
+        found = rounded(self)
+        fillers.append(found.filler)
+        return found
+
+    monkeypatch.setattr(encoder_batch.EncoderBatch, "rounded", recorded)
+    monkeypatch.setattr(encoder_batch, "rounding_pays", lambda device: True)
+    return fillers
+
+
+@pytest.mark.parametrize("pads", [False, True], ids=["packed", "padded"])
+@pytest.mark.parametrize("kind, layer", ROUNDED)
+def test_rounding_changes_no_output_and_gradient(kind, layer, pads, request):
+    model = built(kind, layer, max_position_embeddings=40, unpad=True).double()
+    inputs = long_batch(kind, pads)
+    labels = torch.arange(len(LENGTHS if kind == "bert" else QUESTIONS["text_ids"])) % 3
+    requested = {"output_hidden_states": True} | ({"output_gates": True} if kind in ("qacg-bert", "cg-bert") else {})
+    found = []
+    for rounds in (False, True):
+        fillers = request.getfixturevalue("rounding") if rounds else []
+        model.zero_grad()
+        out = model(**inputs, labels=labels)
+        out.loss.backward()
+        every = model(**inputs, **requested)
+        found.append([out.logits, *(t for name in requested for t in every[NAMES.get((kind, name), "hidden_states")])])
+        found[-1] += [p.grad.clone() for p in model.parameters()]
+    assert fillers == ([1, 1] if kind == "bert" else [1, 3, 1, 3])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+
+
+NAMES = {("qacg-bert", "output_gates"): "lambdas", ("cg-bert", "output_gates"): "query_gates"}
+
+
+def test_filler_is_in_sequences_no_longer_than_the_longest(rounding):
+    ends = torch.tensor([0, *[3] * 171]).cumsum(0)
+    with torch.no_grad():
+        found = built("bert", 0)(input_ids=torch.arange(513) % 40 + 5, cu_seqlens=ends, max_seqlen=3)
+    assert rounding == [31]
+    assert found.logits.shape == (171, 3)
+
+
+def test_batches_are_rounded_for_bfloat16_autocast_only():
+    model, inputs, tokens = built("qacg-bert", 1, max_position_embeddings=40), long_batch("qacg-bert", False), []
+    model.bert.encoder.layer[0].register_forward_hook(lambda module, args, out: tokens.append(args[0].shape[0]))
+    with torch.no_grad():
+        model(**inputs)
+        with torch.autocast("cpu", torch.bfloat16):
+            model(**inputs)
+            model(**inputs, output_attentions=True)
+    assert tokens == [123, 124, 123], "maps are returned for every sequence, so a call for them has no filler"
+
+
 def test_projections_run_once_for_each_text():
     model, seen = built("qacg-bert", 1), []
     for layer in model.bert.encoder.layer:
@@ -221,7 +294,7 @@ def test_wrong_text_ids_and_layers_are_named():
         model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS[:3, None])
     with raises("ValueError: context_ids: expected shape (6,), got shape (3,)"):
         model(ids, mask, context_ids=CONTEXT_IDS[:3], text_ids=TEXT_IDS)
-    with raises("ValueError: context_from_layer: expected 0 to 2, below num_hidden_layers, got 3."):
+    with raises("ValueError: context_from_layer: expected less than 3, got 3"):
         built("cg-bert", 3)
     with raises("TypeError: context_from_layer: expected an integer, got True"):
         built("cg-bert", True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from errors import raises
-from oracle import qacg_bert as oracle
+from oracle import classifiers as oracle
 from parity import strengthen
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 from qacg_models.sentiment.encoding import train_tokenizer
@@ -67,16 +67,11 @@ def test_standalone_input_and_probabilities_match_formulas(standalone, tokenizer
         expected = [] if standalone else [*tokenizer.tokenize(name), "[SEP]"]
         assert tokens[0] == "[CLS]" and tokens[first:] == expected
         assert types[0].tolist() == [0] * first + [1] * len(expected)
-        exact = oracle.classify(
+        exact = oracle.outputs(
             {key: p.detach().double() for key, p in found.named_parameters()},
-            *(ids, torch.ones_like(ids, dtype=torch.bool), types, batch["context_ids"]),
-            layers=2,
-            heads=3,
-            pooler="cls",
-            head_projection=False,
-            alpha=1.0,
-            beta=1.0,
-            gamma=1.0,
+            found.config,
+            {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": types}
+            | {"context_ids": batch["context_ids"]},
         )
         seen[tuple(tokens[1 : first - 1]), name] = exact["logits"][0].softmax(-1).numpy()
     assert (len(seen), len(ROWS)) == (4, 4)

@@ -161,25 +161,6 @@ def test_embeddings_can_be_resized(case, tmp_path):
 
 
 @every_model
-def test_embeddings_can_be_tied_to_another_model(case):
-    one, other = case.build(), case.build(seed=2)
-    alone = {}
-    for name, model in (("one", one), ("other", other)):
-        if name == "other":
-            with torch.no_grad():
-                model.get_input_embeddings().weight.copy_(one.get_input_embeddings().weight)
-        case.scalar(model).backward()
-        alone[name] = model.get_input_embeddings().weight.grad.clone()
-        model.zero_grad()
-    other.set_input_embeddings(one.get_input_embeddings())
-    assert other.get_input_embeddings() is one.get_input_embeddings()
-    (case.scalar(one) + case.scalar(other)).backward()
-    torch.testing.assert_close(one.get_input_embeddings().weight.grad, alone["one"] + alone["other"])
-    one.tie_weights()  # without an output embedding nothing is tied, whatever the configuration has
-    assert one.get_output_embeddings() is None
-
-
-@every_model
 def test_attention_maps_are_returned_on_request(case):
     model = case.build(dropout=0.0)
     if case.is_head:  # an encoder of transformers returns maps with "eager" only
@@ -306,7 +287,7 @@ def test_config_reads_the_published_fields(config_class, tmp_path):
     del other["attention_probs_dropout_prob"]
     if config_class is CGBertConfig:
         assert CGBertConfig.from_dict(other).attention_probs_dropout_prob == 0.3
-        with raises("ValueError: A_prob_dropout_prob: expected 0.1, the value of attention_probs_dropout_..., got 0.3"):
+        with raises("TypeError: A_prob_dropout_prob: ...got an unknown name. Did you mean 'attention_pro"):
             CGBertConfig.from_dict({**other, "attention_probs_dropout_prob": 0.1})
     else:
         with raises("TypeError: A_prob_dropout_prob: ...got an unknown name. Did you mean 'attention_pro"):

@@ -3,15 +3,11 @@
 import doctest
 import importlib
 import inspect
-import re
-import textwrap
 from pathlib import Path
 
 import pytest
 import qacg_models
-import torch
 import transformers
-from encoders import SIZES
 from model_cases import CASES
 from processes import run_python
 from qacg_models import (
@@ -47,33 +43,6 @@ def test_model_table_lists_every_public_model_once():
     assert {model.__name__ for model in models} == set(named)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "registered"),
-    [
-        pytest.param("BertModel", "plain_bert", id="model"),
-        pytest.param("QACGBertConfig", "qacg_bert", id="configuration"),
-        # The encoder of a head may be any model of this package.
-        pytest.param("BertSumForExtractiveSummarization", "cg_bert", id="model with a head"),
-        pytest.param("QueryAttentionConfig", "qacg_bert", id="configuration of a head"),
-    ],
-)
-def test_import_of_a_name_registers_auto_classes(name, registered):
-    script = (
-        f"from qacg_models import {name}; from transformers import AutoConfig, AutoModel; "
-        f"AutoModel.from_config(AutoConfig.for_model({registered!r}, hidden_size=8, num_attention_heads=2, "
-        "num_hidden_layers=1, intermediate_size=8, vocab_size=9))"
-    )
-    run_python("-c", script)
-
-
-LOAD = """
-import sys, torch, qacg_models
-model = getattr(qacg_models, sys.argv[1]).from_pretrained(sys.argv[2]).eval()
-torch.save({name: t for name, t in model.state_dict().items()}, sys.argv[3])
-"""
-
-
 AUTO = """
 import sys, transformers, qacg_models
 qacg_models.register_auto_classes()
@@ -92,29 +61,8 @@ def test_new_process_loads_through_auto_classes(tmp_path):
     run_python("-c", AUTO, *arguments)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("model_class", "config_class", "settings"),
-    [
-        ("QueryAttentionForQuestionAnswering", "QueryAttentionConfig", {}),
-        ("BertSumForExtractiveSummarization", "BertSumConfig", {"heads": 3, "ff_size": 20}),
-    ],
-)
-def test_new_process_loads_the_weights(model_class, config_class, settings, tmp_path):
-    torch.manual_seed(0)
-    encoder = qacg_models.BertModel(qacg_models.PlainBertConfig(**SIZES)).eval()
-    model = getattr(qacg_models, model_class).from_encoder(encoder, getattr(qacg_models, config_class)(**settings))
-    model.save_pretrained(tmp_path / "model")
-    run_python("-c", LOAD, model_class, tmp_path / "model", tmp_path / "weights")
-    loaded = torch.load(tmp_path / "weights", weights_only=True)
-    assert set(loaded) == set(model.state_dict())
-    for name, t in model.state_dict().items():
-        assert torch.equal(t, loaded[name]), name
-
-
 PAIRS = [(QACGBertModel, BertModel), (QACGBertForSequenceClassification, BertForSequenceClassification)]
 DIFFERENT = {"context_ids", "text_ids", "output_lambda", "output_gates", "head_mask", "tokens_only"}
-DESCRIBED_DIFFERENTLY = {"output_attentions"}
 
 
 def parameters(model):
@@ -122,28 +70,15 @@ def parameters(model):
     return [(p.name, p.kind, p.default, p.annotation) for p in signature.parameters.values() if p.name not in DIFFERENT]
 
 
-def descriptions(model):
-    """The text of each argument in the docstring of a forward."""
-    text = inspect.getdoc(model.forward).partition("Args:")[2].partition("Returns:")[0]
-    entries = re.split(r"\n(?=\w)", textwrap.dedent(text.strip("\n")).rstrip())
-    found = dict(entry.split(": ", 1) for entry in entries)
-    return {name: text for name, text in found.items() if name not in DIFFERENT | DESCRIBED_DIFFERENTLY}
-
-
 @pytest.mark.parametrize("models", PAIRS, ids=["encoders", "classifiers"])
 def test_forwards_have_the_same_arguments(models):
     assert parameters(models[0]) == parameters(models[1])
 
 
-@pytest.mark.parametrize("models", PAIRS, ids=["encoders", "classifiers"])
-def test_forwards_describe_shared_arguments_alike(models):
-    assert descriptions(models[0]) == descriptions(models[1])
-
-
 PACKAGE = Path(qacg_models.__file__).parent
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    for folder in ("models", "modules")
+    for folder in ("models", "layers")
     for path in (PACKAGE / folder).rglob("*.py")
     if ">>> " in path.read_text(encoding="utf-8")
 )

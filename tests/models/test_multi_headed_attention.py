@@ -37,37 +37,6 @@ def graph():
     return g
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-@pytest.mark.parametrize("final", [True, False])
-@pytest.mark.parametrize("with_mask", [True, False])
-@pytest.mark.parametrize("with_graph", [True, False])
-def test_attention_and_gradients_match_the_formulas(implementation, final, with_mask, with_graph):
-    for dtype in (torch.float32, torch.float64):
-        module, given = attention(final, dtype), tensors(dtype)
-        mask = hidden() if with_mask else torch.zeros(B, L, S, dtype=torch.bool)
-        for t in given.values():
-            t.requires_grad_()
-        out = module(
-            **given,
-            mask=mask if with_mask else None,
-            predefined_graph_1=graph() if with_graph else None,
-            attn_implementation=implementation,
-        )
-        leaves = double_leaves(module)
-        inputs = {name: t.detach().double().requires_grad_() for name, t in given.items()}
-        exact = oracle.multi_headed_attention(
-            leaves, **inputs, hidden=mask, heads=H, graph=graph().double() if with_graph else None
-        )
-        assert out.shape == ((B, L, MODEL) if final else (B, H, L, D))
-        check_outputs_and_gradients(
-            module, {"out": out}, leaves, {"out": exact["out" if final else "heads"]}, roundings=200
-        )
-        for name, t in given.items():
-            torch.testing.assert_close(
-                t.grad.double(), inputs[name].grad, rtol=1e-4, atol=1e-4 if dtype == torch.float32 else 1e-11
-            )
-
-
 def check_against(given, call, truth, **options):
     """Compares outputs and the gradients of every input and every used parameter with the formulas."""
     for dtype in (torch.float32, torch.float64):
@@ -90,26 +59,28 @@ def _is_reached(out, leaf):
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("with_graph", [True, False])
-def test_attention_blind_queries_can_average(implementation, with_graph):
-    g = graph() if with_graph else None
+@pytest.mark.parametrize("blind", ["zeros", "average", None])
+def test_attention_and_gradients_match_the_formulas(blind, with_graph, final, implementation):
+    """With `blind` None, no key is hidden."""
+    g, mask = graph() if with_graph else None, hidden() if blind else None
 
     def call(module, given):
-        options = {"mask": hidden(), "predefined_graph_1": g, "attn_implementation": implementation}
+        options = {"mask": mask, "predefined_graph_1": g, "attn_implementation": implementation}
+        out = module(**given, **options)
+        assert out.shape == ((B, L, MODEL) if final else (B, H, L, D))
         # A separate call, because "sdpa" returns no map.
-        return {"out": module(**given, **options), "map": module(**given, **options, output_attentions=True)[1]}
+        return {"out": out, "map": module(**given, **options, output_attentions=True)[1]}
 
     def truth(leaves, given):
-        options = {"graph": None if g is None else g.double(), "softmax": oracle.row_as_published}
-        found = oracle.multi_headed_attention(leaves, **given, hidden=hidden(), heads=H, **options)
-        return {"out": found["out"], "map": found["maps"]}
+        softmax = oracle.row_as_published if blind == "average" else oracle.row_without_hidden_keys
+        seen = torch.zeros(B, L, S, dtype=torch.bool) if mask is None else mask
+        options = {"graph": None if g is None else g.double(), "softmax": softmax}
+        found = oracle.multi_headed_attention(leaves, **given, hidden=seen, heads=H, **options)
+        return {"out": found["out" if final else "heads"], "map": found["maps"]}
 
-    check_against(tensors(), call, truth, blind_queries="average")
-    module, given = attention(False, blind_queries="average"), tensors()
-    out = module(**given, mask=hidden(), attn_implementation=implementation)
-    values = module.linear_values(given["value"])[0].mean(0).view(H, D)
-    torch.testing.assert_close(out[0, :, 2], values)
-    assert not attention(False)(**given, mask=hidden(), attn_implementation=implementation)[0, :, 2].any()
+    check_against(tensors(), call, truth, use_final_linear=final, blind_queries=blind or "zeros")
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
@@ -143,42 +114,11 @@ def test_attention_mask_of_any_dtype_hides_nonzero(dtype):
     torch.testing.assert_close(one_row, module(**given, mask=padding.expand(B, L, S)))
 
 
-def test_attention_hidden_keys_have_no_gradient():
-    module, given = attention(), tensors()
-    mask = torch.zeros(B, 1, S, dtype=torch.uint8)
-    mask[:, :, 4:] = 1
-    other = {name: t.clone() for name, t in given.items()}
-    other["key"][:, 4:], other["value"][:, 4:] = 50.0, -70.0
-    assert torch.equal(module(**given, mask=mask), module(**other, mask=mask))
-    given["key"].requires_grad_()
-    module(**given, mask=mask).sum().backward()
-    assert not given["key"].grad[:, 4:].any() and bool(given["key"].grad[:, :4].any())
-
-
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_attention_blind_queries_give_zeros(implementation):
-    module, given = attention(use_final_linear=False), tensors()
-    for t in given.values():
-        t.requires_grad_()
-    out = module(**given, mask=hidden(), predefined_graph_1=graph(), attn_implementation=implementation)
-    assert not out[0, :, 2].any() and not out[1, -1, 3].any()
-    assert bool(out[0, :, 3].any())
-    out.sum().backward()
-    assert all(bool(t.grad.isfinite().all()) for t in given.values())
-
-
-def test_attention_graph_changes_the_last_head_only():
-    module, given = attention(use_final_linear=False), tensors()
-    plain, changed = module(**given), module(**given, predefined_graph_1=graph())
-    assert torch.equal(plain[:, :-1], changed[:, :-1])
-    assert not torch.allclose(plain[:, -1], changed[:, -1])
-    torch.testing.assert_close(module(**given, predefined_graph_1=torch.ones(B, 1, S)), plain)
-    single = strengthen(MultiHeadedAttention(1, MODEL)).eval()
-    _, weights = single(**given, predefined_graph_1=graph(), output_attentions=True)
-    torch.testing.assert_close(
-        single(**given, predefined_graph_1=graph()),
-        single.final_linear(weights[:, 0] @ single.linear_values(given["value"])),
-    )
+def test_attention_graph_of_a_single_head():
+    single, given = strengthen(MultiHeadedAttention(1, MODEL)).eval(), tensors()
+    out, weights = single(**given, predefined_graph_1=graph(), output_attentions=True)
+    torch.testing.assert_close(single(**given, predefined_graph_1=graph()), out)
+    torch.testing.assert_close(out, single.final_linear(weights[:, 0] @ single.linear_values(given["value"])))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -190,44 +130,14 @@ def test_attention_empty_graph_row_is_zero_in_half_precision(dtype):
     assert not out[1, -1, 3].any()
 
 
-def test_attention_map_is_returned_on_request():
-    module, given = attention(), tensors()
-    leaves = double_leaves(module)
-    exact = oracle.multi_headed_attention(leaves, **_double(given), hidden=hidden(), heads=H, graph=graph().double())
-    out, weights = module(**given, mask=hidden(), predefined_graph_1=graph(), output_attentions=True)
-    check_outputs_and_gradients(
-        module, {"out": out, "map": weights}, leaves, {"out": exact["out"], "map": exact["maps"]}, roundings=200
-    )
-
-
 def test_self_cache_appends_over_time():
-    module = attention()
+    module, cache = attention(), empty_layer_cache()
     steps = [random(B, n, MODEL, seed=20 + i) for i, n in enumerate((2, 1, 3))]
-    cache, leaves = empty_layer_cache(), double_leaves(module)
-    past = (torch.zeros(B, H, 0, D, dtype=torch.float64),) * 2
-    for step, x in enumerate(steps):
-        out = module(None, None, x, layer_cache=cache, type="self")
-        nothing = torch.zeros(B, x.shape[1], past[0].shape[2] + x.shape[1], dtype=torch.bool)
-        exact = oracle.multi_headed_attention(leaves, None, None, x.double(), nothing, heads=H, past=past)
-        torch.testing.assert_close(out.double(), exact["out"], rtol=1e-5, atol=1e-5, msg=f"step {step}")
-        past = exact["keys"], exact["values"]
-        for name, t in (("self_keys", past[0]), ("self_values", past[1])):
-            torch.testing.assert_close(cache[name].double(), t, rtol=1e-5, atol=1e-5)
+    first, *_ = (module(None, None, x, layer_cache=cache, type="self") for x in steps)
     assert cache["self_keys"].shape == (B, H, 6, D) and cache["memory_keys"] is None
     # Keys and values beside the query are not read, as published.
-    again, other = empty_layer_cache(), random(B, S, MODEL)
-    torch.testing.assert_close(
-        module(other, other, steps[0], layer_cache=again, type="self"),
-        module(steps[0], steps[0], steps[0]),
-    )
-
-
-def test_self_cache_equals_one_causal_pass():
-    module, x = attention(), random(B, 6, MODEL, seed=30)
-    causal = torch.ones(6, 6).triu(1).expand(B, 6, 6)
-    cache = empty_layer_cache()
-    steps = [module(None, None, x[:, i : i + 1], layer_cache=cache, type="self") for i in range(6)]
-    torch.testing.assert_close(torch.cat(steps, 1), module(x, x, x, mask=causal))
+    other = random(B, S, MODEL)
+    torch.testing.assert_close(module(other, other, steps[0], layer_cache={}, type="self"), first)
 
 
 def test_context_cache_projects_the_memory_once():
@@ -239,14 +149,8 @@ def test_context_cache_projects_the_memory_once():
     del calls[:]
     query = random(B, 2, MODEL, seed=40)
     second = module(None, None, query, layer_cache=cache, type="context")
-    assert not calls
-    nothing = torch.zeros(B, 2, S, dtype=torch.bool)
-    memory = cache["memory_keys"].double(), cache["memory_values"].double()
-    exact = oracle.multi_headed_attention(
-        double_leaves(module), None, None, query.double(), nothing, heads=H, memory=memory
-    )
-    torch.testing.assert_close(second.double(), exact["out"], rtol=1e-5, atol=1e-5)
-    assert cache["self_keys"] is None
+    assert not calls and cache["self_keys"] is None
+    torch.testing.assert_close(second, module(given["key"], given["value"], query))
 
 
 def test_caches_pass_gradients():
@@ -275,7 +179,7 @@ def test_caches_pass_gradients():
 
 
 @pytest.mark.full
-def test_attention_dropout_keeps_the_mean():
+def test_attention_dropout_scales_kept_entries():
     module, given = attention(dropout=0.4).train(), tensors()
     torch.manual_seed(0)
     _, weights = module(**given, output_attentions=True)
@@ -283,12 +187,6 @@ def test_attention_dropout_keeps_the_mean():
     dropped = weights == 0
     assert 0.25 < float(dropped.float().mean()) < 0.55
     torch.testing.assert_close(weights[~dropped], (whole / 0.6)[~dropped])
-    module.train()
-    for extra in ({}, {"predefined_graph_1": graph()}):
-        torch.manual_seed(1)
-        mean = torch.stack([module(**given, **extra) for _ in range(1500)]).mean(0)
-        torch.testing.assert_close(mean, module.eval()(**given, **extra), rtol=0.1, atol=0.25)
-        module.train()
 
 
 def test_attention_parameter_names_are_published():
@@ -329,24 +227,16 @@ GOOD = torch.zeros(B, H, 4, D)
 
 @error_cases(
     {
-        "TypeError: query: expected a torch.Tensor, got NoneType": {"query": None},
         "ValueError: query: expected shape (B, length, 12), got shape (2, 5, 13)": {
             "query": torch.zeros(B, L, MODEL + 1)
         },
-        "ValueError: key: expected shape (2, length, 12), got shape (3, 7, 12)": {"key": torch.zeros(3, S, MODEL)},
         "ValueError: value: expected 7 positions as in `key`, got 8": {"value": torch.zeros(B, S + 1, MODEL)},
         "ValueError: mask: expected shape (B, L, T) = (2, 5, 7)": {"mask": torch.zeros(B, L, 3)},
         "TypeError: mask: expected a tensor whose memory has its values, got CausalBias": {
             "mask": causal_upper_left(L, S)
         },
-        "ValueError: predefined_graph_1: expected shape (B, L, T) = (2, 5, 7)": {
-            "predefined_graph_1": torch.zeros(B, L, 4)
-        },
         "TypeError: query: expected dtype torch.float32, that of the weights, got torch.float64. Convert one of them": {
             "query": torch.zeros(B, L, MODEL).double()
-        },
-        "TypeError: key: expected a floating dtype, such as torch.float32, got torch.int64. Convert it": {
-            "key": torch.zeros(B, S, MODEL).long()
         },
         "TypeError: layer_cache: expected a dictionary or None, got list. Use empty_layer_cache().": {
             "layer_cache": [],
@@ -355,9 +245,6 @@ GOOD = torch.zeros(B, H, 4, D)
         "ValueError: type: expected 'self', 'context' or None, got 'memory'": {"type": "memory"},
         "ValueError: key: expected shape (2, 3, T, 4), got shape (2, 7, 12). With a layer_cache and type None": {
             "layer_cache": _cache()
-        },
-        "ValueError: attn_implementation: expected one of 'sdpa', 'eager', got 'flash'": {
-            "attn_implementation": "flash"
         },
         "ValueError: layer_cache['self_keys']: expected shape (2, 3, T, 4), got shape (1, 3, 4, 4)": {
             "layer_cache": _cache(self_keys=GOOD[:1], self_values=GOOD[:1]),

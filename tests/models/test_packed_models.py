@@ -1,4 +1,4 @@
-"""Packed and unpadded batches against the formulas, and the folded context path, in all three models."""
+"""Padded, packed and unpadded batches against the formulas, and the folded context path, in all encoders."""
 
 from contextlib import contextmanager
 
@@ -38,14 +38,20 @@ CLASSES = {
     "bert": (BertForSequenceClassification, PlainBertConfig),
 }
 VARIANTS = {
-    "aspect": ("aspect", {"context_from_layer": 1}),
-    "aspect averaged": ("aspect", {"pooler": "attention"}),
-    "qacg released": ("qacg", {"pooler": "cls"}),
+    "aspect": ("aspect", {}),
+    "aspect in the last layer": ("aspect", {"context_from_layer": 1}),
+    "aspect averaged": ("aspect", {"context_from_layer": 1, "pooler": "attention"}),
+    "qacg released": ("qacg", {"pooler": "cls", "context_projection": "hidden", "lambda_bias": True}),
     "qacg head slices": ("qacg", {"pooler": "attention", "context_projection": "head", "lambda_bias": False}),
-    "qacg scaled": ("qacg", {"lambda_per_head": True, "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6}),
+    "qacg mixed": ("qacg", {"pooler": "attention", "lambda_bias": True, "lambda_per_head": True}),
+    "qacg scaled": ("qacg", {"context_projection": "head", "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6}),
+    "qacg scaled, gates of heads": ("qacg", {"lambda_per_head": True, "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6}),
     "qacg bias of the keys": ("qacg", {"quasi_bias": "-log(keys)", "beta": 0.9, "gamma": 0.9}),
+    "qacg bias": ("qacg", {"pooler": "attention", "quasi_bias": -1.5, "lambda_per_head": True}),
     "cg code": ("cg", {}),
-    "cg paper": ("cg", {"pooler": "attention", "lambda_per_head": True, "context_projection": "hidden"}),
+    "cg paper": ("cg", {"gate_activation": "tanh", "lambda_per_head": True, "pooler": "attention"}),
+    "cg whole context": ("cg", {"context_projection": "hidden", "lambda_bias": True, "lambda_per_head": True}),
+    "cg tanh with biases": ("cg", {"gate_activation": "tanh", "lambda_bias": True}),
     "bert": ("bert", {}),
     "bert averaged": ("bert", {"pooler": "attention"}),
 }
@@ -88,7 +94,7 @@ def build(kind, implementation=None, dtype=torch.float32, **settings):
 
 
 def results(model, batch, visible=None):
-    """Returns every output of a packed batch by name; of a padded batch, the outputs at its tokens."""
+    """Returns every output of a batch by name; if `visible` is given, the outputs at the tokens of a padded batch."""
     extra = {"QACG": {"output_lambda": True}, "CGBe": {"output_gates": True}}.get(type(model).__name__[:4], {})
     out = model(**batch, output_hidden_states=True, **extra)
     maps = model(**batch, output_attentions=True)  # a separate call: maps use other code
@@ -100,7 +106,9 @@ def results(model, batch, visible=None):
             found[name] = out[field]
     if "softmax_maps" in maps:
         found |= {"p": maps.softmax_maps, "g": maps.quasi_maps}
-    return at_tokens(found, visible) if visible is not None else flat(found | only_pairs(found, batch))
+    if visible is not None:
+        return at_tokens(found, visible)
+    return flat(found | only_pairs(found, batch)) if "cu_seqlens" in batch else flat(found)
 
 
 def only_pairs(found, batch):
@@ -125,12 +133,44 @@ def at_tokens(found, visible):
     return flat(picked | {"hidden": [h[visible] for h in found["hidden"]]})
 
 
-def truth(batch):
+def truth(batch, packed):
     def compute(weights, config):
         found = oracle.outputs(weights, config, batch)
-        return at_tokens(found | {"logits alone": found["logits"]}, batch["attention_mask"].bool())
+        found["logits alone"] = found["logits"]
+        return at_tokens(found, batch["attention_mask"].bool()) if packed else flat(found)
 
     return compute
+
+
+def implementations(kind):
+    return ("fused", "eager") if kind == "qacg" else ("sdpa", "fused", "eager")
+
+
+EACH = [
+    pytest.param(kind, settings, implementation, id=f"{name}-{implementation}")
+    for name, (kind, settings) in VARIANTS.items()
+    for implementation in implementations(kind)
+]
+
+
+@pytest.mark.parametrize("kind, settings, implementation", [one for one in EACH if one.values[2] != "eager"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_padded_outputs_and_gradients_match_the_formulas(kind, settings, implementation, dtype):
+    batch = padded(features((5, 3), contexts=kind != "bert"))
+    # With the attention pooler, the error of eager QACG-BERT is 4 to 40 roundings, depending on the weights.
+    band = SDPA_GRADIENT_BAND if kind != "qacg" else 32 if settings.get("pooler") == "attention" else 16
+    check_against_formulas(
+        lambda implementation, dtype: build(kind, implementation, dtype, **settings),
+        *(implementation, dtype, lambda model: results(model, batch), truth(batch, packed=False), band),
+    )
+
+
+@pytest.mark.parametrize("kind, settings, implementation", EACH)
+def test_float64_matches_the_formulas(kind, settings, implementation):
+    model, batch = build(kind, implementation, torch.float64, **settings), padded(features((5, 3), kind != "bert"))
+    true = truth(batch, packed=False)(model.state_dict(), model.config)
+    for name, mine in results(model, batch).items():
+        torch.testing.assert_close(mine, true[name], rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
 
 
 @pytest.mark.parametrize(
@@ -145,16 +185,12 @@ def truth(batch):
 @pytest.mark.parametrize("kind, settings", VARIANTS.values(), ids=VARIANTS)
 def test_packed_outputs_and_gradients_match_the_formulas(kind, settings, lengths, dtype):
     rows = features(lengths, contexts=kind != "bert")
-
-    def make(implementation, dtype):
-        return build(kind, implementation, dtype, **settings)
-
-    fast = "fused" if kind == "qacg" else "sdpa"
     batch = PackingCollator()(rows)
-    exact = truth(padded(rows))
-    draws = 5 if dtype == torch.float32 else 1  # either batch has few tokens
     check_against_formulas(
-        make, fast, dtype, lambda model: results(model, batch), exact, SDPA_GRADIENT_BAND, draws=draws
+        lambda implementation, dtype: build(kind, implementation, dtype, **settings),
+        *(implementations(kind)[0], dtype, lambda model: results(model, batch), truth(padded(rows), packed=True)),
+        SDPA_GRADIENT_BAND,
+        draws=5 if dtype == torch.float32 else 1,  # either batch has few tokens
     )
 
 
@@ -404,13 +440,6 @@ def test_packed_dropout_repeats_with_the_seed():
 
     assert torch.equal(logits(1), logits(1))
     assert not torch.allclose(logits(1), logits(2))
-    maps = model(**batch, output_attentions=True)
-    pairs = Packing.of(batch["cu_seqlens"], 9, 25).pairs()[:, 0]
-    for a, p, g in zip(maps.attentions, maps.softmax_maps, maps.quasi_maps):
-        a, p, g = (m.transpose(0, 1)[:, pairs] for m in (a, p, g))
-        kept = a != 0
-        assert 0.5 < float(kept.double().mean()) < 0.9
-        torch.testing.assert_close(a[kept], ((p + g) / 0.7)[kept], rtol=1e-4, atol=1e-6)
 
 
 def test_packing_collator_joins_features():
@@ -434,32 +463,6 @@ def test_packing_collator_joins_features():
         PackingCollator()([{"input_ids": [1]}, {"input_ids": []}])
 
 
-def test_trainer_accepts_packed_batches(tmp_path):
-    from transformers import Trainer, TrainingArguments
-
-    model = build("qacg", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    rows = features((5, 1, 3, 7, 2, 6))
-    with torch.no_grad():
-        expected = torch.cat([model(**PackingCollator()(rows[i : i + 4])).logits for i in (0, 4)])
-    arguments = TrainingArguments(
-        str(tmp_path),
-        per_device_train_batch_size=4,
-        per_device_eval_batch_size=4,
-        num_train_epochs=1,
-        report_to="none",
-        remove_unused_columns=False,
-        use_cpu=True,
-        save_strategy="no",
-    )
-    trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, data_collator=PackingCollator())
-    predicted = trainer.predict(rows)
-    torch.testing.assert_close(torch.from_numpy(predicted.predictions), expected)
-    assert predicted.label_ids.tolist() == [row["labels"] for row in rows]
-    before = model.classifier.weight.detach().clone()
-    trainer.train()
-    assert not torch.equal(model.classifier.weight, before)
-
-
 def test_sensitivity_of_an_unpadded_model_keeps_padding():
     batch = padded(features((5, 2)))
     expected = token_sensitivity(build("qacg"), batch, 1)
@@ -480,12 +483,9 @@ def test_answer_logits_of_an_unpadded_model_keep_padding():
 
 
 BAD_INPUTS = {
-    "TypeError: cu_seqlens: expected an integer tensor, got list": {"cu_seqlens": [0, 9]},
+    "TypeError: cu_seqlens: expected a torch.Tensor, got list": {"cu_seqlens": [0, 9]},
     "ValueError: cu_seqlens: expected shape (B + 1,) with 0 and the end of each sequence": {
         "cu_seqlens": torch.tensor([0])
-    },
-    "ValueError: cu_seqlens: expected offsets from 0 to T = 9 ..., got ...0 to 8 with a smallest difference of 1": {
-        "cu_seqlens": torch.tensor([0, 5, 6, 8])
     },
     "ValueError: expected offsets from 0 to T = 9 that never decrease, got ... smallest difference of -1": {
         "cu_seqlens": torch.tensor([0, 6, 5, 9])
@@ -500,12 +500,6 @@ BAD_INPUTS = {
         "input_ids": torch.zeros(1, 9).long()
     },
     "ValueError: input_ids: expected two dimensions (B, L), got shape (9,)": {"cu_seqlens": None, "max_seqlen": None},
-    "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from 31 to 31": {
-        "input_ids": torch.full((9,), 31)
-    },
-    "ValueError: position_ids: expected 0 to 8 (max_position_embeddings is 9), got values from 0 to 9": {
-        "position_ids": torch.tensor([0, 1, 2, 3, 9, 0, 0, 1, 2])
-    },
     "ValueError: max_seqlen: expected at most max_position_embeddings = 9, got 10": {
         "position_ids": None,
         "max_seqlen": 10,

@@ -9,7 +9,6 @@ from encoders import FAMILIES, SIZES, bert_config, build, roberta_config
 from errors import error_cases, raises
 from full_members import member
 from oracle import query_attention as oracle
-from oracle.pieces import span_loss_as_published
 from parity import check_outputs_and_gradients, double_leaves
 from qacg_models import (
     PlainBertConfig,
@@ -17,7 +16,7 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from transformers import AutoConfig
+from transformers import AutoConfig, BartConfig
 
 SEP, PAD = 3, 0
 BATCH = {
@@ -102,14 +101,6 @@ def test_published_variant_and_gradients_match_the_formulas(choice, implementati
         assert bool(out.query_attention[1, 6:].all()) == m.config.attend_padding
 
 
-def test_published_variant_depends_on_the_padded_length():
-    for choice, same in ((PUBLISHED, False), ({}, True)):
-        m = model(**choice)
-        padded = m(**{k: v[1:] for k, v in BATCH.items()}).start_logits[0, :6]
-        alone = m(**{k: v[1:, :6] for k, v in BATCH.items()}).start_logits[0]
-        assert torch.allclose(padded, alone, rtol=1e-4, atol=1e-4) == same
-
-
 def test_published_variant_is_saved(tmp_path):
     m = model(**PUBLISHED)
     m.save_pretrained(tmp_path)
@@ -191,27 +182,6 @@ def test_query_attention_trains_every_parameter():
             assert bool(p.grad.any()), name
 
 
-def test_question_is_the_mean_of_its_tokens():
-    m = model()
-    out = m(**BATCH)
-    hidden = m.backbone(**BATCH).last_hidden_state
-    for row, tokens in enumerate((slice(0, 4), slice(0, 3))):
-        q = m.query_layer(hidden[row, tokens]).mean(0)
-        torch.testing.assert_close(out.query_logits[row], m.query_classify_layer(q), rtol=1e-5, atol=1e-5)
-    assert not out.query_attention[1, 6:].any()
-    torch.testing.assert_close(out.query_attention.sum(-1), torch.ones(2))
-
-
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_query_attention_padding_does_not_change_logits(head):
-    m = model(**head)
-    padded = m(**BATCH)
-    alone = m(**{k: v[1:, :6] for k, v in BATCH.items()})
-    for name in ("start_logits", "end_logits", "query_attention"):
-        torch.testing.assert_close(alone[name][0], padded[name][1, :6])
-    torch.testing.assert_close(alone.query_logits[0], padded.query_logits[1])
-
-
 def test_token_types_are_derived_from_the_separator():
     m = model(roberta_config())
     assert m.token_types_of(BATCH["input_ids"]).tolist() == [[0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1, 1, 1]]
@@ -225,32 +195,6 @@ def test_token_types_are_derived_from_the_separator():
         build(QueryAttentionForQuestionAnswering, QueryAttentionConfig(encoder=roberta_config()))(**plain)
     with raises("ValueError: input_ids: expected a separator (3) in every row, got none in row 0"):
         m(torch.tensor([[1, 2, 4]]))
-
-
-def test_positions_out_of_range_are_ignored():
-    m = model()
-    one = {k: v[:1] for k, v in BATCH.items()}
-    expected = m(**one, start_positions=torch.tensor([4]), end_positions=torch.tensor([5])).loss
-    for outside in (8, 99, -1):
-        starts, ends = torch.tensor([4, outside]), torch.tensor([[5], [outside]])
-        torch.testing.assert_close(m(**BATCH, start_positions=starts, end_positions=ends).loss, expected)
-        assert starts.tolist() == [4, outside] and ends.tolist() == [[5], [outside]]
-    nowhere = m(**BATCH, start_positions=torch.tensor([99, 99]), end_positions=torch.tensor([-5, 99])).loss
-    assert nowhere.item() == 0.0
-    nowhere.backward()
-    assert all(p.grad is None or not p.grad.any() for p in m.parameters())
-
-
-def test_positions_out_of_range_can_be_clamped(tmp_path):
-    model(outside_positions="clamp").save_pretrained(tmp_path)
-    m = QueryAttentionForQuestionAnswering.from_pretrained(tmp_path)
-    starts, ends = [-3, 8], [5, 99]
-    out = m(**BATCH, start_positions=torch.tensor(starts), end_positions=torch.tensor(ends))
-    logits = out.start_logits.double(), out.end_logits.double()
-    torch.testing.assert_close(out.loss.double(), span_loss_as_published(*logits, starts, ends), rtol=1e-5, atol=1e-5)
-    first = {"start_positions": torch.tensor([0]), "end_positions": torch.tensor([5])}
-    torch.testing.assert_close(out.loss, m(**{k: v[:1] for k, v in BATCH.items()}, **first).loss)
-    assert bool(m(**BATCH, start_positions=torch.tensor([8, 8]), end_positions=torch.tensor([1, 1])).loss.isnan())
 
 
 def test_query_attention_losses_add_up():
@@ -297,11 +241,6 @@ def test_query_attention_uses_a_trained_encoder_unchanged(tmp_path):
         QueryAttentionForQuestionAnswering.from_encoder(encoder, bert_config())
 
 
-def test_attention_maps_with_sdpa_raise():
-    with raises("ValueError: output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"):
-        model()(**BATCH, output_attentions=True)
-
-
 def test_attn_implementation_of_an_encoder_is_kept():
     encoder = transformers.BertModel(bert_config(attn_implementation="eager"))
     taken = QueryAttentionForQuestionAnswering.from_encoder(encoder)
@@ -333,21 +272,14 @@ def test_query_attention_config_contains_the_encoder_config(tmp_path):
         },
         "ValueError: question_mean: expected one of 'tokens', 'length', got 'all'": {"question_mean": "all"},
         "ValueError: head: expected one of 'linear', 'convolutional', got 'deep'": {"head": "deep"},
-        "ValueError: conv_channels: expected at least 1, got 0": {"conv_channels": 0},
-        "ValueError: question_type_loss_weight: expected at least 0, got -1": {"question_type_loss_weight": -1},
         "ValueError: sep_token_id: expected less than 31, got 31": {"sep_token_id": 31},
         "TypeError: encoder: expected a configuration or a dict of its fields, got int": {"encoder": 3},
         "ValueError: encoder.model_type: expected a type ..., got None": {"encoder": {"hidden_size": 3}},
         "ValueError: encoder: Validation error for field 'hidden_size'": {
             "encoder": {"model_type": "bert", "hidden_size": "a"}
         },
-        "ValueError: encoder.model_type: expected a type that transformers' AutoConfig": {
-            "encoder": {"model_type": "bort2"}
-        },
         "ValueError: encoder: expected the configuration of a text encoder": {"encoder": transformers.ViTConfig()},
-        "ValueError: encoder: expected the configuration of a text encoder, got BartConfig": {
-            "encoder": transformers.BartConfig()
-        },
+        "ValueError: encoder: expected the configuration of a text encoder, got Bart": {"encoder": BartConfig()},
         "ValueError: encoder: expected the configuration of a text encoder, got QACGBertConfig, whose model": {
             "encoder": QACGBertConfig()
         },
@@ -373,16 +305,14 @@ def test_query_attention_bad_config_raises(error, given):
         "ValueError: token_type_ids: expected a token of type 0 in every row": {
             "token_type_ids": torch.ones(2, 8).long()
         },
-        "ValueError: question_type: expected 0 to 5 (num_question_types is 6), or -100 ..., got values from 0 to 6": {
-            "question_type": torch.tensor([0, 6])
-        },
-        "ValueError: input_ids, inputs_embeds: expected exactly one, got both": {
-            "inputs_embeds": torch.zeros(2, 8, 12)
-        },
+        "ValueError: input_ids, inputs_embeds: expected exactly one, got both": {"inputs_embeds": torch.ones(2, 8, 12)},
         "ValueError: input_ids, inputs_embeds: expected exactly one, got neither": {"input_ids": None},
         "ValueError: inputs_embeds: expected shape (B, L, hidden_size = 12), got shape (2, 8, 11)": {
             "input_ids": None,
             "inputs_embeds": torch.zeros(2, 8, 11),
+        },
+        "ValueError: question_type: expected 0 to 5 (num_question_types is 6), or -100 ..., got values from 0 to 6": {
+            "question_type": torch.tensor([0, 6])
         },
         "ValueError: token_type_ids: expected 0 for the question and 1 for the text": {
             "input_ids": None,
@@ -392,7 +322,6 @@ def test_query_attention_bad_config_raises(error, given):
         "ValueError: head_mask: expected None for BertModel of type 'bert', ...An encoder of type 'plain_bert'": {
             "head_mask": torch.ones(3)
         },
-        "TypeError: question_type: expected a torch.Tensor, got list": {"question_type": [0, 1]},
     },
 )
 def test_query_attention_bad_input_raises(error, given):
@@ -419,31 +348,3 @@ def test_query_attention_limits_depend_on_the_encoder():
     assert distil.max_length == 16
     with raises("ValueError: token_type_ids: expected 0 to 1 (number of segments is 2), got values from 0 to 2"):
         distil(**{**BATCH, "token_type_ids": BATCH["token_type_ids"] * 2})
-
-
-@pytest.mark.full
-def test_query_attention_learns_to_find_the_answer():
-    """The answer is the token that the question repeats; the type of the question is its first token."""
-    generator = torch.Generator().manual_seed(3)
-    torch.manual_seed(3)
-    text = torch.stack([torch.randperm(20, generator=generator)[:6] + 8 for _ in range(160)])
-    place = torch.randint(0, 5, (160,), generator=generator)
-    kind = torch.randint(0, 6, (160,), generator=generator)
-    asked = text.gather(1, place[:, None])
-    sep = torch.full((160, 1), SEP)
-    ids = torch.cat([torch.full((160, 1), 1), kind[:, None] + 2 + (kind[:, None] > 0), asked, sep, text, sep], 1)
-    answer = place + 5
-    quiet = bert_config(
-        hidden_size=48, num_attention_heads=4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    )
-    m = model(quiet, strong=False, head="convolutional", conv_channels=32, head_dropout=0.0).train()
-    optimizer = torch.optim.AdamW(m.parameters(), lr=3e-3)
-    labels = {"start_positions": answer, "end_positions": answer, "question_type": kind}
-    losses = []
-    for _ in range(100):
-        out = m(ids, **labels)
-        optimizer.zero_grad()
-        out.loss.backward()
-        optimizer.step()
-        losses.append(out.loss.item())
-    assert losses[-1] < 0.3 * losses[0], losses[::20]

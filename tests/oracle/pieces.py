@@ -44,6 +44,13 @@ def gate_logit(w, name, head, x):
     return logit + w[f"{name}.bias"][row] if f"{name}.bias" in w else logit
 
 
+def context_heads(w, c, part, head_projection):
+    """Context query and context key of one head, (L, D), whose columns are `part`, from the context c (L, hidden)."""
+    if head_projection:
+        return linear(w, "context_for_q", c[:, part]), linear(w, "context_for_k", c[:, part])
+    return linear(w, "context_for_q", c)[:, part], linear(w, "context_for_k", c)[:, part]
+
+
 def below(w, prefix):
     return {name[len(prefix) :]: t for name, t in w.items() if name.startswith(prefix)}
 

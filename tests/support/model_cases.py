@@ -31,13 +31,8 @@ def checkpoint_activations(model, reentrant):
 class Case:
     """A model class with its configuration and inputs.
 
-    Attributes:
-        model, config: names of the classes.
-        task: the hub's name for its task.
-        auto: the auto class that it is registered with.
-        extra, labels: inputs in addition to TOKENS.
-        settings: fields of its configuration in addition to SIZES; for a head, fields of the head's configuration.
-        implementations: implementations of its attention, the default first.
+    `extra` and `labels` are inputs in addition to TOKENS; `settings` are fields of its configuration in addition to
+    SIZES, for a head those of the head; `implementations` begin with the default.
     """
 
     model: str
@@ -90,45 +85,38 @@ class Case:
         return out.loss if self.labels else weighted_sum(out.to_tuple())
 
 
-def _classifier(name, extra, **more):
-    return Case(
-        f"{name}ForSequenceClassification",
-        f"{'PlainBert' if name == 'Bert' else name}Config",
-        "text-classification",
-        "AutoModelForSequenceClassification",
-        extra,
-        CLASSES,
-        {"num_labels": 3, **({"contexts": ["price", "safety", "general"]} if extra else {})},
-        **more,
-    )
-
-
 _CONTEXTS = {"contexts": ["price", "safety", "general"]}
 _SOFTMAX = ("sdpa", "fused", "eager")
 _QUASI = ("fused", "eager")
-_QUESTION_TYPE = {"question_type": torch.tensor([5, 2])}
-_ANSWERS = ("question-answering", "AutoModelForQuestionAnswering")
-_QUERY = ("QueryAttentionForQuestionAnswering", "QueryAttentionConfig", *_ANSWERS)
 _BASE = ("feature-extraction", "AutoModel")
+_CLASSIFIER = ("text-classification", "AutoModelForSequenceClassification")
+_ANSWERS = ("question-answering", "AutoModelForQuestionAnswering")
+_QUERY = ("QueryAttentionForQuestionAnswering", "QueryAttentionConfig", *_ANSWERS, {})
+_QUERY_LABELS = {**SPANS, "question_type": torch.tensor([5, 2])}
+
+
+def _encoders(name, config, implementations, extra, settings):
+    """The encoder and its sequence classifier."""
+    classes = {"num_labels": 3, **settings}
+    return {
+        f"{name}Model": Case(f"{name}Model", config, *_BASE, extra, {}, settings, implementations),
+        f"{name}ForSequenceClassification": Case(
+            f"{name}ForSequenceClassification", config, *_CLASSIFIER, extra, CLASSES, classes, implementations
+        ),
+    }
+
 
 CASES = {
-    "BertModel": Case("BertModel", "PlainBertConfig", *_BASE, implementations=_SOFTMAX),
-    "BertForSequenceClassification": _classifier("Bert", {}, implementations=_SOFTMAX),
+    **_encoders("Bert", "PlainBertConfig", _SOFTMAX, {}, {}),
     "BertForQuestionAnswering": Case(
         "BertForQuestionAnswering", "PlainBertConfig", *_ANSWERS, {}, SPANS, implementations=_SOFTMAX
     ),
-    "AspectBertModel": Case("AspectBertModel", "AspectBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS, _SOFTMAX),
-    "AspectBertForSequenceClassification": _classifier("AspectBert", CONTEXT, implementations=_SOFTMAX),
-    "CGBertModel": Case("CGBertModel", "CGBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS, _SOFTMAX),
-    "CGBertForSequenceClassification": _classifier("CGBert", CONTEXT, implementations=_SOFTMAX),
-    "QACGBertModel": Case("QACGBertModel", "QACGBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS, _QUASI),
-    "QACGBertForSequenceClassification": _classifier("QACGBert", CONTEXT, implementations=_QUASI),
-    "QueryAttention, linear": Case(*_QUERY, {}, {**SPANS, **_QUESTION_TYPE}, {"sep_token_id": SEP}),
+    **_encoders("AspectBert", "AspectBertConfig", _SOFTMAX, CONTEXT, _CONTEXTS),
+    **_encoders("CGBert", "CGBertConfig", _SOFTMAX, CONTEXT, _CONTEXTS),
+    **_encoders("QACGBert", "QACGBertConfig", _QUASI, CONTEXT, _CONTEXTS),
+    "QueryAttention, linear": Case(*_QUERY, _QUERY_LABELS, {"sep_token_id": SEP}),
     "QueryAttention, convolutional": Case(
-        *_QUERY,
-        {},
-        {**SPANS, **_QUESTION_TYPE},
-        {"sep_token_id": SEP, "head": "convolutional", "conv_channels": 7},
+        *_QUERY, _QUERY_LABELS, {"sep_token_id": SEP, "head": "convolutional", "conv_channels": 7}
     ),
     "BertSum": Case(
         "BertSumForExtractiveSummarization",

@@ -5,17 +5,16 @@ import statistics
 import torch
 from parity import strengthen, weighted_sum
 
+# The gradient_band that scaled_dot_product_attention requires: gradients of queries and keys contain dA - delta, whose
+# terms cancel and are several times as large as the result.
+SDPA_GRADIENT_BAND = 64
+
 
 def flat(found):
     """Flattens outputs by name: a list over layers becomes one entry per layer."""
     pairs = [(name, value) for name, value in found.items() if isinstance(value, torch.Tensor)]
     lists = [(name, value) for name, value in found.items() if not isinstance(value, torch.Tensor)]
     return dict(pairs + [(f"{name}[{i}]", t) for name, values in lists for i, t in enumerate(values)])
-
-
-# The gradient_band that scaled_dot_product_attention requires: gradients of queries and keys contain dA - delta, whose
-# terms cancel and are several times as large as the result.
-SDPA_GRADIENT_BAND = 64
 
 
 def check_against_formulas(build, implementation, dtype, results, truth, gradient_band=16, draws=1):
@@ -34,12 +33,10 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
     """
     found = {}
     for seed in range(1, draws + 1):
-
-        def drawn(kind, dtype, seed=seed):
-            model = build(kind, dtype)
-            return model if seed == 1 else strengthen(model, seed)
-
-        for name, errors in _errors(drawn, implementation, dtype, results, truth).items():
+        models = {kind: build(kind, dtype) for kind in (implementation, "eager")}
+        if seed > 1:
+            models = {kind: strengthen(model, seed) for kind, model in models.items()}
+        for name, errors in _errors(*(models[kind] for kind in (implementation, "eager")), results, truth).items():
             found.setdefault(name, []).append(errors)
     for name, errors in found.items():
         error, own = map(statistics.median, zip(*errors))
@@ -51,50 +48,32 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
         assert own <= 100, f"eager {name}: error of {own:.3g} units in the last place"
 
 
-def _errors(build, implementation, dtype, results, truth):
-    """The largest errors of every output and gradient, in `implementation` and eager, in units in the last place."""
-    outputs, gradients = {}, {}
-    for kind in (implementation, "eager"):
-        model = build(kind, dtype)
-        outputs[kind] = flat(results(model))
-        weighted_sum(outputs[kind].values()).backward()
-        gradients[kind] = {name: p.grad for name, p in model.named_parameters()}
-    weights = {name: p.detach().double().requires_grad_() for name, p in model.named_parameters()}
-    true = flat(truth(weights, model.config))
-    true = {name: true[name] for name in outputs["eager"]}
+def _errors(judged, eager, results, truth):
+    """The largest errors of every output and gradient of both models, in units in the last place."""
+    outputs, gradients = [], []
+    for model in (judged, eager):
+        outputs.append(flat(results(model)))
+        weighted_sum(outputs[-1].values()).backward()
+        gradients.append({f"gradient of {name}": p.grad for name, p in model.named_parameters()})
+    weights = {name: p.detach().double().requires_grad_() for name, p in eager.named_parameters()}
+    true = flat(truth(weights, eager.config))
+    true = {name: true[name] for name in outputs[1]}
     weighted_sum(true.values()).backward()
-    errors = {}
-    with torch.no_grad():
-        for name, t in true.items():
-            judged, eager = (outputs[kind][name] for kind in (implementation, "eager"))
-            errors[name] = _in_roundings(judged, eager, t, float(t.abs().max()), dtype)
-        largest = {}
-        for name, leaf in weights.items():
-            layer = name.rpartition(".")[0]
-            largest[layer] = max(largest.get(layer, 0.0), float(leaf.grad.abs().max()))
-        for name, leaf in weights.items():
-            # The gradient of a bias may be a sum whose terms cancel, as for the pooler's score before a softmax. The
-            # terms are as large as those of the weight.
-            scale = largest[name.rpartition(".")[0]]
-            judged, eager = (gradients[kind][name] for kind in (implementation, "eager"))
-            errors[f"gradient of {name}"] = _in_roundings(judged, eager, leaf.grad, scale, dtype)
-    return errors
+    scales = {name: float(t.detach().abs().max()) for name, t in true.items()}
+    for name, leaf in weights.items():
+        # The gradient of a bias may be a sum whose terms cancel, as for the pooler's score before a softmax. The terms
+        # are as large as those of the weight, so both have the scale of their layer.
+        layer = name.rpartition(".")[0]
+        scales[layer] = max(scales.get(layer, 0.0), float(leaf.grad.abs().max()))
+    for name, leaf in weights.items():
+        true[f"gradient of {name}"], scales[f"gradient of {name}"] = leaf.grad, scales[name.rpartition(".")[0]]
+    found = [{**output, **gradient} for output, gradient in zip(outputs, gradients)]
+    rounding = torch.finfo(next(eager.parameters()).dtype).eps  # maps may have a wider dtype than the model
+    return {name: [_roundings(each[name], t, rounding * scales[name]) for each in found] for name, t in true.items()}
 
 
-def _in_roundings(judged, eager, true, scale, dtype):
-    rounding = torch.finfo(dtype).eps * scale
-    return [_share(float((t.double() - true).abs().max()), rounding) for t in (judged, eager)]
-
-
-def _share(error, rounding):
-    # Where the reference is zero everywhere, the result must be zero.
+@torch.no_grad()
+def _roundings(judged, true, rounding):
+    """The largest error as a multiple of `rounding`; where that is 0, the result must be 0."""
+    error = float((judged.double() - true).abs().max())
     return error / rounding if rounding else (0.0 if error == 0 else float("inf"))
-
-
-def dropout_shapes(model):
-    """The shapes of the outputs of each nn.Dropout, by name and in order; a dict that calls of the model fill."""
-    shapes = {}
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.register_forward_hook(lambda m, args, out, n=name: shapes.setdefault(n, []).append(tuple(out.shape)))
-    return shapes

@@ -32,10 +32,7 @@ def double_leaves(module):
 
 
 def assert_as_exact(name, mine, exact, scale, roundings=100):
-    """Asserts that an error is at most `roundings` units in the last place of `scale`.
-
-    For the gradient of a bias, whose terms may cancel, `scale` is the size of the terms.
-    """
+    """Asserts that an error is at most `roundings` units in the last place of `scale`."""
     error = float((mine.detach().double() - exact.detach()).abs().max()) if mine.numel() else 0.0
     limit = roundings * torch.finfo(mine.dtype).eps * scale
     assert mine.shape == exact.shape, f"{name}: expected shape {tuple(exact.shape)}, got {tuple(mine.shape)}"
@@ -43,15 +40,10 @@ def assert_as_exact(name, mine, exact, scale, roundings=100):
 
 
 def check_outputs_and_gradients(module, outputs, leaves, exact, unused=(), roundings=100):
-    """Checks every output, then the gradient of every parameter for a weighted sum of all outputs.
+    """Checks every output of a model, then the gradient of every parameter for a weighted sum of all outputs.
 
-    Args:
-        module: the model.
-        outputs: its outputs by name.
-        leaves: float64 parameters by name, from which `exact` was computed.
-        exact: outputs of the oracle by name.
-        unused: names of parameters that the model does not read.
-        roundings: allowed error, in units in the last place.
+    `exact` are the outputs of the oracle, computed from `leaves`, the float64 parameters by name. The model does not
+    read the parameters in `unused`.
     """
     assert outputs.keys() == exact.keys()
     for name, t in outputs.items():
@@ -59,7 +51,7 @@ def check_outputs_and_gradients(module, outputs, leaves, exact, unused=(), round
     module.zero_grad()
     weighted_sum(outputs.values()).backward()
     weighted_sum(exact.values()).backward()
-    largest = {}
+    largest = {}  # by layer, because the terms of the gradient of a bias may cancel
     for name, _ in module.named_parameters():
         if name not in unused:
             layer = name.rpartition(".")[0]

@@ -131,10 +131,7 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
         >>> packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5)).lengths().tolist()
         [2, 3]
     """
-    if not isinstance(cu_seqlens, Tensor):
-        raise TypeError(f"cu_seqlens: expected an integer tensor, got {type(cu_seqlens).__name__}")
-    if cu_seqlens.dtype not in _INTEGERS:
-        raise TypeError(f"cu_seqlens: expected dtype torch.int32 or torch.int64, got dtype {cu_seqlens.dtype}")
+    check_integers("cu_seqlens", cu_seqlens)
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
         raise ValueError(
             f"cu_seqlens: expected shape (B + 1,) with 0 and the end of each sequence, "
@@ -186,7 +183,7 @@ def pack_visible(visible: Tensor) -> tuple[Packing, Tensor]:
     return Packing.of(pad(lengths.cumsum(0), (1, 0)), int(lengths.max()), indices.shape[0]), indices
 
 
-_INTEGERS = (torch.int64, torch.int32)
+_INPUTS = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")
 
 
 @dataclass(frozen=True)
@@ -225,17 +222,11 @@ class EncoderBatch:
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
 
     def for_contexts(self, text_ids: Tensor, may_round: bool) -> tuple["EncoderBatch", Tensor]:
-        """Returns the batch of N sequences, which are the texts of this batch with different contexts.
+        """Returns the batch of N sequences, the texts of this batch with different contexts; and its rows.
 
-        Callers must not read the ids and embeddings of the new batch, which are None or those of the texts.
-
-        Args:
-            text_ids: (N) int64, the index of each sequence's text in this batch.
-            may_round: add filler tokens to a packed batch if `rounding_pays` returns True.
-
-        Returns:
-            The new batch; and the indices that select its rows from the rows of this batch: (N) sequences of a padded
-            batch, or (T) tokens of a packed one.
+        `text_ids` (N) int64 are the indices of the texts. The rows are the indices of the (N) sequences, or of the (T)
+        tokens if packed, in this batch. Callers must not read the ids and embeddings of the new batch, which are None
+        or those of the texts.
         """
         if not isinstance(self.layout, Packing):
             layout = None if self.layout is None else self.layout.index_select(0, text_ids)
@@ -265,8 +256,7 @@ class EncoderBatch:
             return self
         ends = [*range(tokens + packing.max_seqlen, tokens + filler, packing.max_seqlen), tokens + filler]
         cu_seqlens = torch.cat([packing.cu_seqlens, packing.cu_seqlens.new_tensor(ends)])
-        names = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")
-        inputs = {name: getattr(self, name) for name in names}
+        inputs = {name: getattr(self, name) for name in _INPUTS}
         extended = {name: pad(x, (*(0, 0) * (x.dim() - 1), 0, filler)) for name, x in inputs.items() if x is not None}
         layout = Packing.of(cu_seqlens, packing.max_seqlen, tokens + filler)
         return replace(self, **extended, layout=layout, filler=filler)
@@ -276,11 +266,7 @@ class EncoderBatch:
         return pad(x, (0, self.layout.batch - self.size)) if self.filler else x
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
-        """Returns whether the last layer may compute only first tokens after its attention.
-
-        The result is True if the batch is packed, the pooler is "cls", which reads only the first token of each
-        sequence, and hidden states are not returned.
-        """
+        """Returns whether the last layer may compute only first tokens after its attention."""
         return isinstance(self.layout, Packing) and config.pooler == "cls" and not output_hidden_states
 
     def pooled(self, pooler, hidden_states: Tensor, first_only: bool) -> Tensor:
@@ -292,10 +278,7 @@ class EncoderBatch:
         return pooled[: self.size] if self.filler else pooled
 
     def restored(self, x: Tensor) -> Tensor:
-        """Returns per-token values in the form of the caller's batch, (B, L, ...) or (T, ...).
-
-        The values are 0 at padding that was removed.
-        """
+        """Returns per-token values as (B, L, ...) or (T, ...), like the caller's batch; 0 at removed padding."""
         x = x[: x.shape[0] - self.filler] if self.filler else x
         if self.padded_shape is None:
             return x
@@ -411,10 +394,7 @@ def check_shape(name: str, x: object, expected: tuple[int | str, ...], hint: str
 def checked_tokens(
     input_ids: object, inputs_embeds: object, words: int, width: int, field: str = "hidden_size", packed: bool = False
 ) -> tuple[str, Tensor]:
-    """Returns the name of the argument with the tokens, and its value.
-
-    `words` is the size of the vocabulary, `width` that of an embedding, and `field` the name of the width.
-    """
+    """Returns the name of the argument with the tokens, and its value; `field` is the name of the width."""
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError(
             f"input_ids, inputs_embeds: expected exactly one, got {'neither' if input_ids is None else 'both'}"
@@ -436,6 +416,14 @@ def checked_tokens(
     return name, tokens
 
 
+def check_integers(name: str, x: object) -> None:
+    """Raises TypeError unless `x` is an int64 or int32 tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
+    if x.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"{name}: expected dtype torch.int64 or torch.int32, got dtype {x.dtype}")
+
+
 def check_ids(
     name: str,
     ids: object,
@@ -448,19 +436,10 @@ def check_ids(
 ) -> None:
     """Raises TypeError or ValueError unless `ids` is an int64 or int32 tensor of values in [0, limit).
 
-    Args:
-        name: name of the argument, for messages.
-        ids: the argument.
-        shape: its shape; None: any shape (B, L), or (T) if packed. For strings see `check_shape`.
-        limit: the first value that is not allowed.
-        field: name of the limit, for messages.
-        packed: whether the batch is packed.
-        other: one more value that is allowed, and what it is for.
+    `shape` is that of `check_shape`; None: any shape (B, L), or (T) if packed. `field` is the name of the limit.
+    `other` is one more value that is allowed, and what it is for.
     """
-    if not isinstance(ids, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(ids).__name__}")
-    if ids.dtype not in _INTEGERS:
-        raise TypeError(f"{name}: expected dtype torch.int64 or torch.int32, got dtype {ids.dtype}")
+    check_integers(name, ids)
     if shape is None and ids.dim() != (1 if packed else 2):
         expected = "one dimension (T) with cu_seqlens" if packed else "two dimensions (B, L)"
         raise ValueError(f"{name}: expected {expected}, got shape {tuple(ids.shape)}")
@@ -478,10 +457,7 @@ def check_ids(
 
 
 def check_position_ids(position_ids: object, shape: tuple[int, ...], limit: int) -> None:
-    """Raises TypeError or ValueError unless `position_ids` are below max_position_embeddings = `limit`.
-
-    Their shape is that of the batch, (B, L) or packed (T); or (1, L) if padded.
-    """
+    """Checks position ids of the shape of a batch, (B, L) or packed (T), or (1, L); `limit` is their number."""
     one_for_all = len(shape) == 2 and isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
     check_ids("position_ids", position_ids, (1, *shape[1:]) if one_for_all else shape, limit, "max_position_embeddings")
 

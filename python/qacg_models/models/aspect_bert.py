@@ -10,7 +10,6 @@ from typing import Any
 
 from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
 
-from qacg_models.layers.attention import IMPLEMENTATIONS
 from qacg_models.layers.encoder import AspectBertEncoder
 from qacg_models.models.context_bert import (
     ContextBertForSequenceClassification,
@@ -100,8 +99,6 @@ class AspectBertModel(ContextBertModel):
     """
 
     config: AspectBertConfig
-    config_class = AspectBertConfig
-    implementations = IMPLEMENTATIONS
     output_class = AspectBertModelOutput
     map_fields = ("attentions",)
     gate_fields = ()
@@ -132,7 +129,5 @@ class AspectBertForSequenceClassification(ContextBertForSequenceClassification):
     """
 
     config: AspectBertConfig
-    config_class = AspectBertConfig
-    implementations = IMPLEMENTATIONS
     encoder_class = AspectBertModel
     output_class = AspectBertSequenceClassifierOutput

@@ -54,46 +54,28 @@ class ModelEntry:
         return self.quasi_attention or self.adds_context
 
 
-def _classifier(encoder: ModelEntry, name: str, backbone: str, title: str) -> ModelEntry:
+def _encoder(name: str, model_type: str, backbone: str, title: str, **fields) -> tuple[ModelEntry, ModelEntry]:
+    """Returns the entries of an encoder and of its sequence classifier, which are in the module of the backbone."""
+    module = f"qacg_models.models.{backbone.replace('-', '_')}"
+    encoder = ModelEntry(f"{name}Model", module, model_type, **fields)
     auto_class = "AutoModelForSequenceClassification"
-    return replace(encoder, name=name, auto_class=auto_class, backbone=backbone, title=title)
+    kind = f"{name}ForSequenceClassification"
+    return encoder, replace(encoder, name=kind, auto_class=auto_class, backbone=backbone, title=title)
 
 
-_QACG_BERT = ModelEntry(
-    "QACGBertModel",
-    "qacg_models.models.qacg_bert",
-    "qacg_bert",
-    contexts=True,
-    context_from_layer=True,
-    context_projection=True,
-    quasi_attention=True,
-)
-_CG_BERT = replace(
-    _QACG_BERT, name="CGBertModel", module="qacg_models.models.cg_bert", model_type="cg_bert", quasi_attention=False
-)
-_ASPECT_BERT = replace(
-    _CG_BERT,
-    name="AspectBertModel",
-    module="qacg_models.models.aspect_bert",
-    model_type="aspect_bert",
-    context_projection=False,
-)
-_BERT = ModelEntry("BertModel", "qacg_models.models.bert", "plain_bert")
-_BERTSUM = ("BertSumForExtractiveSummarization", "qacg_models.models.bertsum", "bertsum", "AutoModel")
+_CONTEXT = {"contexts": True, "context_from_layer": True}
+_GATED = _CONTEXT | {"context_projection": True}
+_BERTSUM = ("BertSumForExtractiveSummarization", "qacg_models.models.bertsum", "bertsum")
 _QUERY_ATTENTION = ("QueryAttentionForQuestionAnswering", "qacg_models.models.query_attention", "query_attention")
 _ANSWERS = "AutoModelForQuestionAnswering"
 
 # Help texts list the backbones in this order.
 MODELS = (
-    _QACG_BERT,
-    _classifier(_QACG_BERT, "QACGBertForSequenceClassification", "qacg-bert", "QACG-BERT"),
-    _CG_BERT,
-    _classifier(_CG_BERT, "CGBertForSequenceClassification", "cg-bert", "CG-BERT"),
-    _ASPECT_BERT,
-    _classifier(_ASPECT_BERT, "AspectBertForSequenceClassification", "aspect-bert", "Aspect-BERT"),
-    _BERT,
-    _classifier(_BERT, "BertForSequenceClassification", "bert", "BERT"),
-    replace(_BERT, name="BertForQuestionAnswering", auto_class=_ANSWERS),
+    *_encoder("QACGBert", "qacg_bert", "qacg-bert", "QACG-BERT", **_GATED, quasi_attention=True),
+    *_encoder("CGBert", "cg_bert", "cg-bert", "CG-BERT", **_GATED),
+    *_encoder("AspectBert", "aspect_bert", "aspect-bert", "Aspect-BERT", **_CONTEXT),
+    *_encoder("Bert", "plain_bert", "bert", "BERT"),
+    ModelEntry("BertForQuestionAnswering", "qacg_models.models.bert", "plain_bert", _ANSWERS),
     ModelEntry(*_BERTSUM, tensors="head"),
     ModelEntry(*_QUERY_ATTENTION, _ANSWERS, tensors="head"),
 )

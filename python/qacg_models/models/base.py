@@ -18,7 +18,8 @@ from qacg_kernels.attention_layers import GATE_STD, GateLayer
 from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.loading import EncoderCheckpointLoading
-from qacg_models.layers.batch import EncoderBatch, check_ids, read_batch
+from qacg_models.layers.attention import IMPLEMENTATIONS
+from qacg_models.layers.batch import EncoderBatch, check_ids, check_integers, read_batch
 from qacg_models.layers.embeddings import Dropout
 from qacg_models.utils.fields import check_integer, check_number, check_probability, check_size
 from qacg_models.utils.files import follow_umask
@@ -133,9 +134,6 @@ class EncoderConfig(CheckedConfig):
             (B, L, ...). No effect on a GPU (finding the padding would synchronise with the CPU), under torch.compile,
             for models without pooler, or with output_attentions.
         **kwargs: fields of every transformers configuration.
-
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
     # Other model types whose configuration files have the same fields.
@@ -214,10 +212,7 @@ def _pooler(pooler: str | None, full_pooler: object) -> str:
         raise TypeError(f"full_pooler: expected True or False, got {full_pooler!r}")
     meant = "attention" if full_pooler else "cls"
     if pooler not in (None, meant):
-        raise ValueError(
-            f"full_pooler, pooler: expected the same choice, got full_pooler={full_pooler}, which means {meant!r}, and "
-            f"pooler={pooler!r}. Omit one of them."
-        )
+        raise ValueError(f"full_pooler: expected None with pooler={pooler!r}, got {full_pooler}, which means {meant!r}")
     return meant
 
 
@@ -341,9 +336,7 @@ def span_loss(
         ("start_positions", start_logits, start_positions),
         ("end_positions", end_logits, end_positions),
     ):
-        if not isinstance(positions, Tensor) or positions.dtype not in (torch.int64, torch.int32):
-            got = positions.dtype if isinstance(positions, Tensor) else type(positions).__name__
-            raise TypeError(f"{name}: expected a torch.Tensor of dtype torch.int64 or torch.int32, got {got}")
+        check_integers(name, positions)
         if tuple(positions.shape) not in ((batch,), (batch, 1)):
             raise ValueError(f"{name}: expected shape ({batch},) or ({batch}, 1), got shape {tuple(positions.shape)}")
         positions = positions.long().reshape(-1)
@@ -446,7 +439,8 @@ class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedMo
 
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
-    implementations: ClassVar[tuple[str, ...]]
+    implementations: ClassVar[tuple[str, ...]] = IMPLEMENTATIONS
+    _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
     _input_embed_layer = "word_embeddings"
     # A buffer of old BERT checkpoints with the values 0, 1, 2, ...
     _keys_to_ignore_on_load_unexpected: ClassVar = [r"embeddings\.position_ids$"]
@@ -529,17 +523,19 @@ class SequenceClassifier(EncoderPreTrainedModel):
 
     def _classify(self, labels: Tensor | None, output_hidden_states: bool | None, **inputs) -> ModelOutput:
         """Runs encoder, dropout and classifier on `inputs`; computes the loss if labels are given."""
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        encoded = self.bert(
-            **inputs, pooled_only=not output_hidden_states, output_hidden_states=output_hidden_states, return_dict=True
-        )
+        every = requested(output_hidden_states, self.config.output_hidden_states)
+        encoded = self.bert(**inputs, pooled_only=not every, output_hidden_states=every, return_dict=True)
         logits = self.classifier(self.dropout(encoded.pooler_output))
         return self.output_class(
             loss=None if labels is None else classification_loss(logits, labels, self.config.problem_type),
             logits=logits,
             **{name: value for name, value in encoded.items() if name not in ("last_hidden_state", "pooler_output")},
         )
+
+
+def requested(value: bool | None, default: bool) -> bool:
+    """Returns the value of an argument that selects outputs; None: that of the configuration."""
+    return bool(default if value is None else value)
 
 
 def classifier_dropout(config) -> Dropout:

@@ -22,11 +22,17 @@ from transformers.modeling_outputs import (
 from transformers.utils import ModelOutput, can_return_tuple
 
 from qacg_kernels.call.validation import check_choice, check_flag
-from qacg_models.layers.attention import IMPLEMENTATIONS
 from qacg_models.layers.batch import checked_head_mask
 from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
 from qacg_models.layers.encoder import BertEncoder
-from qacg_models.models.base import EncoderConfig, EncoderModel, EncoderPreTrainedModel, SequenceClassifier, span_loss
+from qacg_models.models.base import (
+    EncoderConfig,
+    EncoderModel,
+    EncoderPreTrainedModel,
+    SequenceClassifier,
+    requested,
+    span_loss,
+)
 
 OUTSIDE_POSITIONS = ("ignore", "clamp")
 
@@ -85,10 +91,7 @@ class BertModel(EncoderModel):
     """
 
     config: PlainBertConfig
-    config_class = PlainBertConfig
-    implementations = IMPLEMENTATIONS
     output_class = BaseModelOutputWithPooling
-    _no_split_modules = ("BertEmbeddings", "BertLayer")
 
     def __init__(self, config: PlainBertConfig, add_pooling_layer: bool = True):
         super().__init__(config)
@@ -145,9 +148,8 @@ class BertModel(EncoderModel):
             ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
                 the CPU and outside torch.compile only.
         """
-        output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
+        output_attentions = requested(output_attentions, self.config.output_attentions)
+        output_hidden_states = requested(output_hidden_states, self.config.output_hidden_states)
         pooler = None if tokens_only else self.pooler
         if pooled_only and pooler is None:
             raise ValueError("pooled_only: expected False without a pooler or with tokens_only, got True")
@@ -159,7 +161,7 @@ class BertModel(EncoderModel):
         if head_mask is not None:
             head_mask = checked_head_mask(head_mask, self.config.num_hidden_layers, self.config.num_attention_heads)
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
-        every_hidden, maps = self.encoder(embedded, batch.mask, bool(output_attentions), head_mask, first_only)
+        every_hidden, maps = self.encoder(embedded, batch.mask, output_attentions, head_mask, first_only)
         attentions = tuple(attention for (attention,) in maps) if output_attentions else None
         return self._output(
             batch, every_hidden, pooler, pooled_only, output_hidden_states, first_only, attentions=attentions
@@ -187,11 +189,8 @@ class BertForSequenceClassification(SequenceClassifier):
     """
 
     config: PlainBertConfig
-    config_class = PlainBertConfig
-    implementations = IMPLEMENTATIONS
     encoder_class = BertModel
     output_class = SequenceClassifierOutput
-    _no_split_modules = ("BertEmbeddings", "BertLayer")
 
     @can_return_tuple
     def forward(
@@ -267,10 +266,7 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
     """
 
     config: PlainBertConfig
-    config_class = PlainBertConfig
-    implementations = IMPLEMENTATIONS
     card_task = "question-answering"
-    _no_split_modules = ("BertEmbeddings", "BertLayer")
     _keys_to_ignore_on_load_unexpected: ClassVar = [
         *EncoderPreTrainedModel._keys_to_ignore_on_load_unexpected,
         r"^(bert\.)?pooler\.",

@@ -18,7 +18,7 @@ from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.fitting import BERTSUM_ALIASES
 from qacg_models.layers.batch import check_ids
 from qacg_models.layers.bertsum import BLIND_QUERIES, IMPLEMENTATIONS, PositionalEncoding, TransformerInterEncoder
-from qacg_models.models.base import IGNORED
+from qacg_models.models.base import IGNORED, requested
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.utils.fields import check_probability, check_size
 
@@ -130,7 +130,6 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
     """
 
     config: BertSumConfig
-    config_class = BertSumConfig
     # As in published checkpoints, `bert` is the encoder and `encoder` the transformer over sentences.
     base_model_prefix = "bert"
     card_task = "summarization"
@@ -217,12 +216,11 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         hidden = encoded.last_hidden_state
         sentence = sentence_positions >= 0
         places = sentence_positions.long().clamp_min(0).unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
-        want_maps = bool(self.config.output_attentions if output_attentions is None else output_attentions)
         scored = self.encoder(
             hidden.gather(1, places),
             sentence,
             attn_implementation=self.config._attn_implementation,
-            output_attentions=want_maps,
+            output_attentions=requested(output_attentions, self.config.output_attentions),
             return_dict=True,
         )
         return BertSumOutput(

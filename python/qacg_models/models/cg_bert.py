@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
 
 from qacg_kernels.call.validation import check_choice
-from qacg_models.layers.attention import IMPLEMENTATIONS, ContextMixingSelfAttention
+from qacg_models.layers.attention import ContextMixingSelfAttention
 from qacg_models.models.context_bert import ContextBertForSequenceClassification, ContextBertModel, GatedContextConfig
 
 GATE_ACTIVATIONS = ("sigmoid", "tanh")
@@ -50,13 +50,8 @@ class CGBertConfig(GatedContextConfig):
         **kwargs: Any,
     ):
         self.gate_activation = gate_activation
-        if "A_prob_dropout_prob" in kwargs:
-            other = kwargs.pop("A_prob_dropout_prob")
-            if kwargs.setdefault("attention_probs_dropout_prob", other) != other:
-                raise ValueError(
-                    f"A_prob_dropout_prob: expected {kwargs['attention_probs_dropout_prob']}, the value of "
-                    f"attention_probs_dropout_prob, got {other}. The two names are of the same field. Omit one of them."
-                )
+        if "A_prob_dropout_prob" in kwargs and "attention_probs_dropout_prob" not in kwargs:
+            kwargs["attention_probs_dropout_prob"] = kwargs.pop("A_prob_dropout_prob")
         super().__init__(context_projection=context_projection, lambda_bias=lambda_bias, **kwargs)
 
     def check(self) -> None:
@@ -135,8 +130,6 @@ class CGBertModel(ContextBertModel):
     """
 
     config: CGBertConfig
-    config_class = CGBertConfig
-    implementations = IMPLEMENTATIONS
     self_attention = ContextMixingSelfAttention
     output_class = CGBertModelOutput
     map_fields = ("attentions",)
@@ -165,7 +158,5 @@ class CGBertForSequenceClassification(ContextBertForSequenceClassification):
     """
 
     config: CGBertConfig
-    config_class = CGBertConfig
-    implementations = IMPLEMENTATIONS
     encoder_class = CGBertModel
     output_class = CGBertSequenceClassifierOutput

@@ -17,8 +17,8 @@ from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.layers.batch import check_ids, checked_context_ids
 from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
 from qacg_models.layers.encoder import BertEncoder, ContextBertEncoder
-from qacg_models.models.base import ASPECT_SENTIMENT, EncoderConfig, EncoderModel, SequenceClassifier
-from qacg_models.utils.fields import MOST, check_size, limit
+from qacg_models.models.base import ASPECT_SENTIMENT, EncoderConfig, EncoderModel, SequenceClassifier, requested
+from qacg_models.utils.fields import MOST, check_integer, check_size, limit
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
 
@@ -33,22 +33,9 @@ class ContextConfig(EncoderConfig):
             segment (checked on the CPU and outside torch.compile only). False: inputs may also have the context's name
             as second segment.
         **kwargs: fields of `EncoderConfig`.
-
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
-    def __init__(
-        self,
-        *,
-        contexts: int | Sequence[str] = 8,
-        context_standalone: bool = False,
-        **kwargs: Any,
-    ):
-        if "num_contexts" in kwargs:
-            raise TypeError(
-                "num_contexts: expected no value, since contexts determines it. Pass contexts=N or contexts=[names]."
-            )
+    def __init__(self, *, contexts: int | Sequence[str] = 8, context_standalone: bool = False, **kwargs: Any):
         self.contexts = _context_names(contexts)
         self.context_standalone = context_standalone
         super().__init__(**kwargs)
@@ -86,9 +73,6 @@ class ContextFromLayerConfig(ContextConfig):
             context_standalone, the layers before it can run once for all contexts of a text (the argument `text_ids` of
             the model).
         **kwargs: fields of `ContextConfig` and `EncoderConfig`.
-
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
     def __init__(self, *, context_from_layer: int = 0, **kwargs: Any):
@@ -98,13 +82,7 @@ class ContextFromLayerConfig(ContextConfig):
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
         super().check()
-        layer = self.context_from_layer
-        if isinstance(layer, bool) or not isinstance(layer, int):
-            raise TypeError(f"context_from_layer: expected an integer, got {layer!r}")
-        if not 0 <= layer < self.num_hidden_layers:
-            raise ValueError(
-                f"context_from_layer: expected 0 to {self.num_hidden_layers - 1}, below num_hidden_layers, got {layer}."
-            )
+        check_integer("context_from_layer", self.context_from_layer, 0, below=self.num_hidden_layers)
 
     @property
     def shares_texts(self) -> bool:
@@ -116,26 +94,14 @@ class GatedContextConfig(ContextFromLayerConfig):
     """Configuration of an encoder whose self-attention reads a context through gates.
 
     Args:
-        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
-            of each head by one shared matrix (head size x head size).
-        lambda_bias: whether the linear layers that compute the gates have biases.
+        context_projection, lambda_bias: see `QACGBertConfig`.
         lambda_per_head: True: every head has its own gate weights (the paper); False: all heads share the gate weights
             (the published code).
         **kwargs: fields of `ContextFromLayerConfig`, `ContextConfig` and `EncoderConfig`. `initializer_range` does not
             apply to gate weights, whose initial standard deviation is 0.01.
-
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
-    def __init__(
-        self,
-        *,
-        context_projection: str,
-        lambda_bias: bool,
-        lambda_per_head: bool = False,
-        **kwargs: Any,
-    ):
+    def __init__(self, *, context_projection: str, lambda_bias: bool, lambda_per_head: bool = False, **kwargs: Any):
         self.context_projection = context_projection
         self.lambda_bias = lambda_bias
         self.lambda_per_head = lambda_per_head
@@ -173,17 +139,14 @@ class ContextBertModel(EncoderModel):
     """Embeddings, an encoder that reads a context, and a pooler; base of the context models.
 
     Attributes:
-        self_attention: class of the self-attention of the layers that read the context; absent in a subclass that
-            overrides `new_encoder`.
-        map_fields: fields of `output_class` for the (B, H, L, L) tensors that self-attention returns after its output.
-        gate_fields: fields of `output_class` for the gates that self-attention returns after the tensors of
-            `map_fields`.
+        self_attention: class of the self-attention of the layers that read the context, if `new_encoder` reads it.
+        map_fields, gate_fields: fields of `output_class` for the maps and for the gates that self-attention returns
+            after its output, in this order.
     """
 
     self_attention: ClassVar[type[nn.Module]]
     map_fields: ClassVar[tuple[str, ...]]
     gate_fields: ClassVar[tuple[str, ...]]
-    _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
 
     def __init__(self, config: ContextFromLayerConfig):
         super().__init__(config)
@@ -250,14 +213,13 @@ class ContextBertModel(EncoderModel):
             TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
                 outside torch.compile only.
         """
-        output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
+        output_attentions = requested(output_attentions, self.config.output_attentions)
+        output_hidden_states = requested(output_hidden_states, self.config.output_hidden_states)
         batch, embedded = self._embedded(
             *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seqlens, max_seqlen),
             output_attentions=output_attentions,
         )
-        below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, bool(output_attentions))
+        below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, output_attentions)
         hidden_states, text_rows = below[-1], None
         if text_ids is not None:
             check_ids("text_ids", text_ids, ("N",), batch.size, "the number of texts")
@@ -270,7 +232,7 @@ class ContextBertModel(EncoderModel):
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
         output_gates = bool(output_gates or output_lambda)
         above, per_layer = self.encoder(
-            hidden_states, context_embedding, batch.mask, text_rows, output_gates, bool(output_attentions), first_only
+            hidden_states, context_embedding, batch.mask, text_rows, output_gates, output_attentions, first_only
         )
         plain = [self._without_context(attention, per_layer[0]) for (attention,) in plain_maps]
         found = dict(zip((*self.map_fields, *self.gate_fields), zip(*plain, *per_layer)))
@@ -281,10 +243,9 @@ class ContextBertModel(EncoderModel):
         return self._output(batch, states, self.pooler, pooled_only, output_hidden_states, first_only, **optional)
 
     def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
-        """Returns the maps and gates of a layer without a context, in the order of `map_fields`, then `gate_fields`.
+        """Returns the maps and gates of a layer without a context, whose attention matrix is `attention`.
 
-        `attentions` and `softmax_maps` are the attention matrix of the layer. Other maps and the gates are 0, in the
-        shapes of `others`, the maps and gates of a layer with a context; None stays None.
+        Other maps and the gates are 0, in the shapes of `others`, those of a layer with a context; None stays None.
         """
         gates = others[len(self.map_fields) :]
         zeros, *no_gates = (None if x is None else torch.zeros_like(x) for x in (attention, *gates))
@@ -296,7 +257,6 @@ class ContextBertForSequenceClassification(SequenceClassifier):
     """A linear classifier on the pooled output of a `ContextBertModel`."""
 
     card_task = ASPECT_SENTIMENT
-    _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
 
     @can_return_tuple
     def forward(

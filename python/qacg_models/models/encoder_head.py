@@ -13,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
 from qacg_models.layers.batch import check_ids, check_position_ids, checked_tokens, key_mask
-from qacg_models.models.base import CardWriting, CheckedConfig, check_dtypes
+from qacg_models.models.base import CardWriting, CheckedConfig, check_dtypes, requested
 from qacg_models.utils.fields import MOST, check_size
 
 
@@ -24,9 +24,6 @@ class EncoderHeadConfig(CheckedConfig):
         encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT. Encoders with
             contexts and encoder-decoders are not supported. A copy is stored, so a saved model is complete.
         **kwargs: fields of every transformers configuration.
-
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
     sub_configs: ClassVar = {"encoder": AutoConfig}
@@ -190,18 +187,16 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         if position_ids is not None and config.max_position_embeddings is not None:
             check_position_ids(position_ids, shape, config.max_position_embeddings)
         visible = key_mask(attention_mask, shape)
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
+        output_attentions = requested(output_attentions, self.config.output_attentions)
+        output_hidden_states = requested(output_hidden_states, self.config.output_hidden_states)
         inputs = {"attention_mask": attention_mask, **given}
         if self.takes_token_types:
             inputs["token_type_ids"] = token_type_ids
         encoded = self.base_model(
             input_ids,
             **inputs,
-            output_attentions=bool(output_attentions),
-            output_hidden_states=bool(output_hidden_states),
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
             return_dict=True,
         )
         if output_attentions and not encoded.attentions:

@@ -154,7 +154,6 @@ class QACGBertModel(ContextBertModel):
     """
 
     config: QACGBertConfig
-    config_class = QACGBertConfig
     implementations = QUASI_IMPLEMENTATIONS
     self_attention = QuasiSelfAttention
     output_class = QACGBertModelOutput
@@ -184,7 +183,6 @@ class QACGBertForSequenceClassification(ContextBertForSequenceClassification):
     """
 
     config: QACGBertConfig
-    config_class = QACGBertConfig
     implementations = QUASI_IMPLEMENTATIONS
     encoder_class = QACGBertModel
     output_class = QACGBertSequenceClassifierOutput

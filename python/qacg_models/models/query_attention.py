@@ -164,7 +164,6 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
     """
 
     config: QueryAttentionConfig
-    config_class = QueryAttentionConfig
     base_model_prefix = "backbone"
     card_task = "question-answering"
     published_aliases = (("query_calssify_layer.", "query_classify_layer."),)  # sic
