@@ -10,7 +10,6 @@ import torch
 from errors import error_cases, raises
 from qacg_models import AspectSentiment
 from qacg_models.cli.program import main
-from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.sentiment.example import SENTIHOOD
 from qacg_models.sentiment.predictor import combine, pieces
 from qacg_models.sentiment.trained_model import load_trained
@@ -116,6 +115,7 @@ def test_targets_default_to_those_in_the_text(folders):
         "TypeError: threads: expected an integer, got nan": {"threads": float("nan")},
         "ValueError: threads: expected at least 0, got -1": {"threads": -1},
         "InputError: attention: expected one of ..., got ''": {"attention": ""},
+        "InputError: device: expected an available device, got 'abacus'": {"device": "abacus"},
     }
 )
 def test_from_pretrained_bad_argument_raises(folders, error, given):
@@ -123,45 +123,33 @@ def test_from_pretrained_bad_argument_raises(folders, error, given):
         AspectSentiment.from_pretrained(**{"folder": folders["standalone"]} | given)
 
 
-def test_load_trained_of_no_path_raises():
-    with raises("TypeError: folder: expected a path, got int"):
-        load_trained(3)
-
-
-def test_ask_bad_input_raises(ask, folders, tmp_path):
-    for call, error, text in (
-        (
-            lambda: ask(TEXTS[0], aspects=["food", "view"]),
-            InputError,
-            r"aspects: expected one of the model's aspects \(food, price, service\), got 'view'",
+@error_cases(
+    {
+        "InputError: aspects: expected one of the model's aspects (food, price, service), got 'view'": lambda ask: ask(
+            TEXTS[0], aspects=["food", "view"]
         ),
-        (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: expected one or more distinct names, got \[\]"),
-        (lambda: ask(TEXTS[0], aspects=["food", "food"]), InputError, "expected one or more distinct names"),
-        (lambda: ask(TEXTS[0], aspects="food"), TypeError, "aspects: expected a sequence of names, got 'food'"),
-        (lambda: ask(TEXTS[0], aspects=[1]), TypeError, r"aspects: expected a sequence of names, got \[1\]"),
-        (
-            lambda: ask(TEXTS[0], targets=["x"]),
-            InputError,
-            "targets: expected None, since the model has no targets, got x",
+        "InputError: aspects: expected one or more distinct names, got []": lambda ask: ask(TEXTS[0], aspects=[]),
+        "InputError: expected one or more distinct names": lambda ask: ask(TEXTS[0], aspects=["food", "food"]),
+        "TypeError: aspects: expected a sequence of names, got 'food'": lambda ask: ask(TEXTS[0], aspects="food"),
+        "TypeError: aspects: expected a sequence of names, got [1]": lambda ask: ask(TEXTS[0], aspects=[1]),
+        "InputError: targets: expected None, since the model has no targets, got x": lambda ask: ask(
+            TEXTS[0], targets=["x"]
         ),
-        (lambda: ask(TEXTS[0], targets=[]), InputError, r"targets: expected None, .* got \[\]. Omit targets"),
-        (lambda: ask(" "), InputError, "text: expected a sentence, got an empty text"),
-        (lambda: ask(["fine", ""]), InputError, "text: expected a sentence, got an empty text"),
-        (lambda: ask(None), TypeError, "texts: expected a pandas DataFrame or Series, .* got NoneType"),
-        (lambda: ask(TEXTS[0], batch_size=0), InputError, "batch_size: expected at least 1, got 0"),
-        (lambda: ask.trained.logits([], batch_size=0), InputError, "batch_size: expected at least 1, got 0"),
-        (lambda: ask.trained.probabilities([], batch_size=1.5), TypeError, "batch_size: expected an integer, got 1.5"),
-        (lambda: ask(TEXTS[0], batch_size=1.5), TypeError, "batch_size: expected an integer, got 1.5"),
-        (lambda: AspectSentiment("folder"), TypeError, "trained: expected a TrainedModel, got str"),
-        (lambda: AspectSentiment.from_pretrained(tmp_path / "none"), ModelFolderError, "no such folder"),
-        (
-            lambda: AspectSentiment.from_pretrained(folders["standalone"], device="abacus"),
-            InputError,
-            "device: expected an available device, got 'abacus'",
-        ),
-    ):
-        with pytest.raises(error, match=text):
-            call()
+        "InputError: targets: expected None, ... got []. Omit targets": lambda ask: ask(TEXTS[0], targets=[]),
+        "InputError: by: expected one of text, sentence, document, got 'line'": lambda ask: ask(TEXTS[0], by="line"),
+        "InputError: text: expected a sentence, got an empty text": lambda ask: ask(" "),
+        "InputError: index 1: text: expected a sentence, got an empty text": lambda ask: ask(["fine", ""]),
+        "TypeError: texts: expected a pandas DataFrame or Series, ... got NoneType": lambda ask: ask(None),
+        "InputError: batch_size: expected at least 1, got 0": lambda ask: ask(TEXTS[0], batch_size=0),
+        "TypeError: batch_size: expected an integer, got 1.5": lambda ask: ask.trained.logits([], batch_size=1.5),
+        "TypeError: trained: expected a TrainedModel, got str": lambda ask: AspectSentiment("folder"),
+        "ModelFolderError: no such folder": lambda ask: AspectSentiment.from_pretrained("none"),
+        "TypeError: folder: expected a path, got int": lambda ask: load_trained(3),
+    }
+)
+def test_ask_bad_input_raises(ask, error, given):
+    with raises(error):
+        given(ask)
 
 
 def exhausted(most, of_cuda, seen):
@@ -308,8 +296,3 @@ def test_predict_files_by_sentence_and_document(document_model, ask_documents, t
     capsys.readouterr()
     assert main(["predict", str(document_model), "--text", TEXT, "--aspects", "food", "--by", "document"]) == 0
     assert len([line for line in capsys.readouterr().out.splitlines() if " food " in line]) == 1
-
-
-def test_predict_unknown_unit_raises(ask_documents):
-    with raises("InputError: by: expected one of text, sentence, document, got 'paragraph'"):
-        ask_documents(TEXT, by="paragraph")

@@ -4,17 +4,17 @@ import pickle
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from errors import error_cases, raises
 from qacg_models import AspectSentiment, AspectSentimentClassifier
 from qacg_models.errors import InputError
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.utils import estimator_checks
-
-pd = pytest.importorskip("pandas")
 
 OPTIONS = {"max_steps": 12, "eval_every": 12}
 # The checks of scikit-learn that pass no numbers as X.
@@ -64,25 +64,18 @@ def test_check_of_scikit_learn_passes(name):
 
 def test_clone_has_the_parameters_and_no_model(fitted):
     copy = clone(fitted)
-    assert copy.get_params() == fitted.get_params() and not hasattr(copy, "classes_")
-
-
-def test_classifier_is_one_of_scikit_learn():
-    assert is_classifier(classifier())
+    assert is_classifier(copy) and copy.get_params() == fitted.get_params() and not hasattr(copy, "classes_")
+    assert copy.set_params(random_state=3).random_state == 3
+    assert fitted.sentiment_.trained.record.options.seed == 0
 
 
 def test_predict_returns_labels_of_the_type_of_y(fitted):
     X, y = pairs()
-    found = fitted.predict(X)
+    found, shares = fitted.predict(X), fitted.predict_proba(X)
     assert found.dtype == y.dtype and fitted.classes_.tolist() == [1, 5]
-    assert fitted.score(X, y) == (found == y).mean() > 0.9
-
-
-def test_predict_proba_columns_follow_classes(fitted):
-    X, _ = pairs()
-    shares = fitted.predict_proba(X)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
-    assert (fitted.classes_[shares.argmax(axis=1)] == fitted.predict(X)).all()
+    assert (fitted.classes_[shares.argmax(axis=1)] == found).all()
+    assert fitted.score(X, y) == (found == y).mean() > 0.9
 
 
 @pytest.mark.parametrize("form", ["list", "array"])
@@ -138,68 +131,52 @@ def test_grid_search_prefers_more_steps():
     assert found.best_params_ == {"options": OPTIONS}
 
 
-def test_pickled_model_predicts_the_same(fitted):
+def test_pickled_or_saved_model_predicts_the_same(fitted, tmp_path):
     X, _ = pairs()
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
-
-
-def test_fitted_sentiment_can_be_saved(fitted, tmp_path):
     fitted.sentiment_.save_pretrained(tmp_path / "model")
     assert type(fitted.sentiment_).from_pretrained(tmp_path / "model").aspects == ("food", "price")
 
 
-def test_random_state_is_the_seed(fitted):
-    assert fitted.sentiment_.trained.record.options.seed == 0
-    assert clone(fitted).set_params(random_state=3).random_state == 3
+FOOD = [("a", "food"), ("b", "food")]
 
 
-@pytest.mark.parametrize(
-    ("X", "y", "error", "message"),
-    [
-        ([("a", "food")], None, ValueError, "requires y to be passed"),
-        ([("a", "food")], [1, 2], InputError, r"y: expected 1 labels, one for each row of X, got the shape \(2,\)"),
-        ([("a", "food"), ("b", None)], [1, 2], InputError, r"got 1 row with an empty cell: 1 \('aspect'\)"),
-        ([("a", "food"), ("b", "food")], [1, None], InputError, r"1 \('y'\)\. Fill in these cells, or drop these rows"),
-        (
+@error_cases(
+    {
+        "ValueError: requires y to be passed": (FOOD, None),
+        "InputError: y: expected 2 labels, one for each row of X, got the shape (1,)": (FOOD, [1]),
+        "InputError: got 1 row with an empty cell: 1 ('aspect')": ([FOOD[0], ("b", None)], [1, 2]),
+        "InputError: 1 ('y'). Fill in these cells, or drop these rows": (FOOD, [1, None]),
+        "InputError: 1 row with an empty cell: 1 ('y')": (FOOD, [1, pd.NaT]),
+        "InputError: X: expected a DataFrame, a mapping, or a sequence of pairs of ..., got": (
             ["a", "b"],
             [1, 2],
-            InputError,
-            "X: expected a DataFrame, a mapping, or a sequence of pairs of text and aspect",
         ),
-        ([(b"a", "food")], [1], TypeError, "X: text, index 0: expected a text, a finite number or a boolean, got b'a'"),
-        (
-            [("a", "food")],
-            [b"good"],
-            TypeError,
-            "y, index 0: expected a text, a finite number or a boolean, got b'good'",
-        ),
-        ([("a", "food"), ("b", "food")], [1, pd.NaT], InputError, r"1 row with an empty cell: 1 \('y'\)"),
-        ({"text": ["a"]}, [1], InputError, "aspect: expected one column 'aspect' in the frame, got 'text'"),
-    ],
+        "TypeError: X: text, index 0: expected a text, a finite number or a boolean, got b'a'": ([(b"a", "food")], [1]),
+        "TypeError: y, index 0: expected a text, a finite number or a boolean, got b'good'": ([FOOD[0]], [b"good"]),
+        "InputError: aspect: expected one column 'aspect' in the frame, got 'text'": ({"text": ["a"]}, [1]),
+    }
 )
-def test_fit_bad_input_raises(X, y, error, message):
-    with pytest.raises(error, match=message):
-        AspectSentimentClassifier().fit(X, y)
+def test_fit_bad_input_raises(error, given):
+    with raises(error):
+        AspectSentimentClassifier().fit(*given)
+
+
+def test_fit_options_that_are_no_mapping_raise():
+    with raises("TypeError: options: expected a mapping or None, got list"):
+        AspectSentimentClassifier(options=["epochs"]).fit(FOOD, ["good", "bad"])
 
 
 def test_failed_fit_keeps_the_fitted_model(fitted):
     again = pickle.loads(pickle.dumps(fitted))
-    with pytest.raises(InputError, match="labels: expected at least 2, got 1"):
-        again.fit([("a", "food"), ("b", "food")], [7, 7])
+    with raises("InputError: labels: expected at least 2, got 1"):
+        again.fit(FOOD, [7, 7])
     assert again.classes_.tolist() == [1, 5]
 
 
-def test_fit_options_that_are_no_mapping_raise():
-    with pytest.raises(TypeError, match="options: expected a mapping or None, got list"):
-        AspectSentimentClassifier(options=["epochs"]).fit([("a b", "x"), ("c d", "x")], ["good", "bad"])
-
-
-def test_predict_before_fit_raises():
+def test_predict_without_a_fit_or_the_aspect_raises(fitted):
     with pytest.raises(NotFittedError):
         classifier().predict([("a", "food")])
-
-
-def test_predict_unknown_aspect_raises(fitted):
-    with pytest.raises(InputError, match="aspect: expected one of the model's aspects"):
+    with raises("InputError: aspect: expected one of the model's aspects"):
         fitted.predict([("fine", "view")])

@@ -389,4 +389,4 @@ def test_exported_graph_of_a_shared_model(tmp_path):
     contexts = torch.tensor([0, 1, 2])
     with torch.no_grad():
         expected = model.model(**inputs, context_ids=contexts).logits
-        assert torch.allclose(program.module()(**inputs, context_ids=contexts), expected, atol=1e-5)
+        assert torch.allclose(program.module()(**inputs, context_ids=contexts).logits, expected, atol=1e-5)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from enum import Enum, IntEnum
+from operator import attrgetter
 from pathlib import Path
 
 import huggingface_hub
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pytest
 import torch
 from docs_pages import snippets
-from errors import raises
+from errors import error_cases, raises
 from qacg_models import AspectPrediction, AspectSentiment, AspectSentimentClassifier
 from qacg_models.cli.program import main
 from qacg_models.errors import InputError
@@ -126,40 +127,34 @@ def test_fit_wide_frame_reads_aspect_columns(tmp_path):
     assert sum(part.rows for part in ask.trained.record.data.values()) == 2 * 40 - 1
 
 
-EMPTY = [None, pd.NA, np.datetime64("NaT"), "  "]
-
-
-@pytest.mark.parametrize("empty", EMPTY, ids=repr)
-def test_fit_empty_cell_raises_with_its_row(empty):
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        *(
+            ("verdict", empty, "has an empty 'verdict'; ... on_empty='skip'")
+            for empty in (None, pd.NA, np.datetime64("NaT"), "  ")
+        ),
+        ("review", "so \ud83d", "'review': expected text that UTF-8 can encode, got \\ud83d, half"),
+    ],
+    ids=ascii,
+)
+def test_fit_unusable_cell_raises_with_its_row(column, cell, message):
     frame = reviews().astype(object)
-    frame.loc["row 7", "verdict"] = empty
-    with pytest.raises(InputError, match=r"frame: index 'row 7': has an empty 'verdict'; .*on_empty='skip'"):
+    frame.loc["row 7", column] = cell
+    with raises(f"InputError: frame: index 'row 7': {message}"):
         AspectSentiment.fit(frame, **NAMES, **OPTIONS, say=quiet)
 
 
 def test_fit_skips_empty_rows_and_prints_their_number():
     frame, lines = reviews().astype(object), []
-    frame.loc["row 7", "verdict"] = None
-    frame.loc["row 9", "review"] = " "
-    ask = AspectSentiment.fit(frame, **NAMES, **OPTIONS, on_empty="skip", say=lines.append)
-    assert lines[0] == "left out of train: 2 rows (1 with an empty 'verdict', 1 with an empty 'review')"
-    assert sum(part.rows for part in ask.trained.record.data.values()) == 118
-
-
-def test_fit_warning_names_rows_by_index():
-    frame, lines = reviews().astype(object), []
     frame.loc["row 7", "verdict"] = None  # a skipped row does not shift the later ones
+    frame.loc["row 9", "review"] = " "
     frame.loc["row 12", list(NAMES.values())] = frame.loc["row 10"]
-    AspectSentiment.fit(frame, dev=reviews(10), **NAMES, **OPTIONS, on_empty="skip", say=lines.append)
+    ask = AspectSentiment.fit(frame, dev=reviews(10), **NAMES, **OPTIONS, on_empty="skip", say=lines.append)
+    assert lines[0] == "left out of train: 2 rows (1 with an empty 'verdict', 1 with an empty 'review')"
+    assert ask.trained.record.data["train"].rows == 118
     (warning,) = (line for line in lines if "repeats the text" in line)
     assert warning.endswith(": index 'row 10' 'none', index 'row 12' 'none')")
-
-
-def test_fit_half_a_character_raises_with_its_row():
-    frame = reviews().astype(object)
-    frame.loc["row 7", "review"] = "so \ud83d"
-    with raises("InputError: frame: index 'row 7': 'review': expected text that UTF-8 can encode, got \\ud83d, half"):
-        AspectSentiment.fit(frame, **NAMES, **OPTIONS, say=quiet)
 
 
 def test_fit_repeated_id_raises_with_both_rows_by_index():
@@ -181,24 +176,15 @@ def test_fit_progress_is_shown_only_beside_print(bars, capsys):
         ({"epoch": 3}, TypeError, "epoch: expected an option of qacg train"),
         ({"epoch": 3}, TypeError, "(?!.*, (delimiter|encoding|format|skip_empty)[,.]).*Available: .*dev_fraction"),
         ({"text_column": "x"}, TypeError, "text_column: expected the argument text"),
-        ({"delimiter": ";"}, TypeError, "data options: expected one of dev_fraction.*got 'delimiter'"),
+        ({"delimiter": ";"}, TypeError, "delimiter: expected an option of qacg train for frames, got the option"),
         ({"label": "stars"}, InputError, "label: expected one column 'stars' in the frame, got 'review', 'topic'"),
         ({"on_empty": "drop"}, InputError, "on_empty: expected one of raise, skip, got 'drop'"),
-        (
-            {"aspects": ["food"]},
-            InputError,
-            r"frame: index 'row 1': .*aspect: expected one of food, got 'price'",
-        ),
+        ({"aspects": ["food"]}, InputError, "frame: index 'row 1': .*aspect: expected one of food, got 'price'"),
     ],
 )
 def test_fit_bad_argument_raises(given, error, message):
     with pytest.raises(error, match=message):
         AspectSentiment.fit(reviews(), **NAMES | OPTIONS | given, say=quiet)
-
-
-def test_fit_no_frame_raises():
-    with pytest.raises(TypeError, match=r"frame: expected a pandas DataFrame or a mapping of column names.*, got list"):
-        AspectSentiment.fit([1, 2])
 
 
 def test_predict_frame_has_the_index_of_its_texts(ask):
@@ -232,11 +218,6 @@ def test_predict_frame_without_rows_has_columns_of_texts(ask):
 def test_predict_series_equals_frame(ask):
     texts = pd.Series(TEXTS[:3], name="anything")
     pd.testing.assert_frame_equal(ask.predict(texts), ask.predict(texts.to_frame("text")))
-
-
-def test_predict_aspect_column_gives_one_row_per_row(ask):
-    frame = pd.DataFrame({"text": TEXTS[:2], "topic": ["price", "service"]})
-    assert ask.predict(frame, aspect="topic")["aspect"].tolist() == ["price", "service"]
 
 
 def test_predict_booleans_are_names_as_in_evaluate(tmp_path):
@@ -290,25 +271,9 @@ def test_cell_of_another_type_raises_with_its_place(ask, entry, cell):
         entry(ask, frame)
 
 
-def test_predict_text_of_another_type_raises_with_its_place(ask):
-    with raises("TypeError: texts, index 1: expected a text, a finite number or a boolean, got b'x'. Convert"):
-        ask.predict([TEXTS[0], b"x"])
-
-
-def test_predict_column_that_is_one_text_raises(ask):
-    with raises("TypeError: frame: column 'text': expected a sequence, a Series or an array, got str."):
-        ask.predict({"text": TEXTS[0]})
-
-
 @pytest.mark.parametrize("kind", [np.array, pd.Series, pd.array])
 def test_predict_aspects_of_an_array_equal_those_of_a_list(ask, kind):
     assert ask.predict(TEXTS[:1], aspects=kind(["price", "food"])) == ask.predict(TEXTS[:1], aspects=["price", "food"])
-
-
-def test_predict_aspect_column_and_aspects_raise(ask):
-    frame = pd.DataFrame({"text": TEXTS[:2], "topic": ["price", "service"]})
-    with pytest.raises(InputError, match="aspect, aspects: expected one of them, got both"):
-        ask.predict(frame, aspect="topic", aspects=["food"])
 
 
 def test_predict_by_sentence_numbers_sentences(ask):
@@ -327,38 +292,46 @@ def test_predict_skipped_text_of_a_list_is_empty(ask):
     assert first == [] and all(isinstance(one, AspectPrediction) for one in second)
 
 
-def test_predict_empty_texts_raise_with_their_index(ask):
-    message = r"^frame: index 'b': text: expected a sentence, got an empty text \(also unusable: index 'c'\)$"
-    with pytest.raises(InputError, match=message):
-        ask.predict(pd.Series([TEXTS[0], None, ""], index=["a", "b", "c"]))
+FRAME = {"text": TEXTS[:2], "topic": ["price", "service"]}
 
 
-def test_predict_column_names_without_columns_raise(ask):
-    with pytest.raises(InputError, match="expected no column names for texts without columns"):
-        ask.predict([TEXTS[0]], text="review")
+@error_cases(
+    {
+        "TypeError: frame: expected a pandas DataFrame or a mapping of ..., got list": lambda ask: ask.fit([1]),
+        "TypeError: texts, index 1: expected a text, a finite number or a boolean, got b'x'. Convert": lambda ask: (
+            ask.predict([TEXTS[0], b"x"])
+        ),
+        "TypeError: frame: column 'text': expected a sequence, a Series or an array, got str.": lambda ask: ask.predict(
+            {"text": TEXTS[0]}
+        ),
+        "InputError: aspect, aspects: expected one of them, got both": lambda ask: ask.predict(
+            FRAME, aspect="topic", aspects=["food"]
+        ),
+        "InputError: frame: index 'b': text: expected a sentence, got ... (also unusable: index 'c')": lambda ask: (
+            ask.predict(pd.Series([TEXTS[0], None, ""], index=["a", "b", "c"]))
+        ),
+        "InputError: text, aspect, target: expected no column names for texts without columns": lambda ask: ask.predict(
+            [TEXTS[0]], text="review"
+        ),
+    }
+)
+def test_bad_input_raises(ask, error, given):
+    with raises(error):
+        given(ask)
 
 
-def arrow_table(columns):
-    return pa.table(columns)
-
-
-def polars_table(columns):
-    return pytest.importorskip("polars").DataFrame(columns)
-
-
-def hugging_face_table(columns):
-    return pytest.importorskip("datasets").Dataset.from_dict(columns)
-
-
-@pytest.mark.parametrize("table", [arrow_table, polars_table, hugging_face_table])
+@pytest.mark.parametrize("table", ["pyarrow.table", "polars.DataFrame", "datasets.Dataset.from_dict"])
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
 def test_table_of_another_library_raises_with_the_way_out(ask, entry, table):
     columns = {"text": [*TEXTS[:2]], "aspect": ["food"] * 2, "label": ["good", "bad"]}
+    package, name = table.split(".", 1)
+    made = attrgetter(name)(pytest.importorskip(package))(columns)
     with pytest.raises(TypeError, match=r"expected a pandas DataFrame.*got .*\. Convert .* with to_pandas\(\)\.$"):
-        entry(ask, table(columns))
+        entry(ask, made)
 
 
 def test_predict_names_of_columns_are_never_replaced(ask):
+    assert ask.predict(FRAME, aspect="topic")["aspect"].tolist() == ["price", "service"]
     frame = pd.DataFrame({0: [TEXTS[0]], "": [TEXTS[1]], "text": [TEXTS[2]]})
     for name in (0, ""):
         assert ask.predict(frame, aspects=["food"], text=name)["text"].tolist() == frame[name].tolist()
@@ -380,15 +353,8 @@ def test_evaluate_equals_qacg_evaluate(ask, tmp_path):
         csv.writer(handle).writerows([("text", "aspect", "label"), *rows])
     ask.save_pretrained(tmp_path / "model")
     output = tmp_path / "metrics.json"
-    command = ["evaluate", str(tmp_path / "model"), "--data", str(tmp_path / "rows.csv"), "--output", str(output)]
-    assert (
-        main(
-            [
-                *command,
-            ]
-        )
-        == 0
-    )
+    flags = ["--data", str(tmp_path / "rows.csv"), "--output", str(output)]
+    assert main(["evaluate", str(tmp_path / "model"), *flags]) == 0
     found = ask.evaluate(frame, aspect="topic", label="verdict").to_json()
     assert f'"accuracy": {found["accuracy"]}' in output.read_text(encoding="utf-8")
 
@@ -411,12 +377,11 @@ def hub(monkeypatch, tmp_path):
         calls.append(("download", repo_id, revision, token))
         if not (stored / repo_id).is_dir():
             raise OSError("404: no such repository\nlong trace")
-        copy = tmp_path / "cache" / repo_id
-        kept = [path for pattern in allow_patterns for path in (stored / repo_id).glob(pattern)]
-        copy.mkdir(parents=True)
-        for path in kept:
-            shutil.copy(path, copy)
-        return str(copy)
+        ignored = shutil.ignore_patterns(*allow_patterns)
+        found = shutil.copytree(
+            stored / repo_id, tmp_path / "cache", ignore=lambda folder, names: {*names} - ignored(folder, names)
+        )
+        return str(found)
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)

@@ -7,6 +7,7 @@ import pytest
 from errors import raises
 from qacg_models.sentiment.example import SENTIHOOD
 from qacg_models.sentiment.predictor import Predictor, UnusableRows
+from qacg_models.sentiment.trained_model import load_trained
 from untrained import OWN, TEXTS, write_model
 
 SHARES = [f"p({label})" for label in OWN.labels]
@@ -14,7 +15,7 @@ SHARES = [f"p({label})" for label in OWN.labels]
 
 @pytest.fixture(scope="module")
 def predictor(model):
-    return Predictor.from_pretrained(model)
+    return Predictor(load_trained(model))
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_predict_lists_unusable_rows(predictor):
 
 
 def test_predict_of_targets_takes_those_of_rows_or_texts(tmp_path):
-    predictor = Predictor.from_pretrained(write_model(tmp_path / "model", SENTIHOOD, layers=1))
+    predictor = Predictor(load_trained(write_model(tmp_path / "model", SENTIHOOD, layers=1)))
     found = predictor.predict(pd.DataFrame({"text": [TEXTS[3]]}), aspects=["price"])
     assert found[["target", "aspect"]].to_numpy().tolist() == [["location - 1", "price"], ["location - 2", "price"]]
     frame = pd.DataFrame({"text": ["nice", "nice"], "target": ["location - 2", "location - 1"]})

@@ -44,7 +44,7 @@ def test_truncation_count_of_several_aspects_counts_texts(trained):
 def test_predict_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
     source = _write_texts(tmp_path / "texts.jsonl", [SHORT, LONG, SHORT, LONG, LONG])
     arguments = ["predict", str(model), "--input", str(source)]
-    length = Predictor.from_pretrained(model).trained.record.max_length
+    length = load_trained(model).record.max_length
     expected = f"truncated to {length} tokens: 3 of 5 texts; {ADVICE}"
     assert main([*arguments, "--output", str(tmp_path / "out.csv")]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == expected

@@ -18,25 +18,17 @@ from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
 from qacg_models.errors import InputError
-from qacg_models.sentiment.columns import (
-    check_empty,
-    column,
-    index_of,
-    is_frame,
-    items,
-    texts_of,
-)
+from qacg_models.sentiment.columns import check_empty, column, index_of, is_frame, items, texts_of
 from qacg_models.sentiment.dataset import describe, load_frame, load_frames
 from qacg_models.sentiment.metrics import Metrics
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
 from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions
 from qacg_models.sentiment.record import RUN_NAME
-from qacg_models.sentiment.trained_model import TrainedModel, save_trained
+from qacg_models.sentiment.trained_model import TrainedModel, load_trained, save_trained
 from qacg_models.utils.progress import hidden_bars
 
 # Options that apply to files only.
 _OF_FILES = ("format", "delimiter", "quoting", "encoding", "skip_empty")
-_FRAME_OPTIONS = tuple(field.name for field in fields(DataOptions) if field.name not in _OF_FILES)
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 # The files of a model folder that are downloaded from the hub.
 _DOWNLOADED = ("*.json", "*.safetensors", "README.md", RUN_NAME)
@@ -185,8 +177,7 @@ class AspectSentiment:
             except (OSError, ValueError) as error:
                 reason = str(error).strip().partition("\n")[0]
                 raise InputError(f"{folder}: no such folder, and the download from the hub failed: {reason}") from None
-        loaded = Predictor.from_pretrained(folder, attention=attention, device=device, int8=int8, threads=threads)
-        return cls(loaded.trained)
+        return cls(load_trained(folder, attention, device=device, int8=int8, threads=threads))
 
     def __call__(
         self,
@@ -253,8 +244,8 @@ class AspectSentiment:
         if target is not None and not self.targets:
             raise InputError(f"target: expected none, because this model has no targets, got {target}. Omit it.")
         if is_frame(texts):
-            names: dict[str, str | None] = {"text": self.trained.data_options.text_column if text is None else text}
-            names |= {"aspect": aspect, "target": target}
+            text = self.trained.data_options.text_column if text is None else text
+            names = {"text": text, "aspect": aspect, "target": target}
             columns = {argument: column(texts, name, argument) for argument, name in names.items() if name is not None}
             frame = pd.DataFrame(columns, index=getattr(texts, "index", None), dtype=object)
         else:
@@ -264,8 +255,7 @@ class AspectSentiment:
                 raise InputError("text, aspect, target: expected no column names for texts without columns. Omit them.")
             index = texts.index if isinstance(texts, pd.Series) else pd.RangeIndex(len(cells))
             frame = pd.DataFrame({"text": texts_of("texts", cells, index.tolist())}, index=index, dtype=object)
-        if isinstance(texts, str):
-            on_empty = "raise"
+        on_empty = "raise" if isinstance(texts, str) else on_empty
         found = self.predictor.predict(
             frame, aspects=aspects, targets=targets, by=by, batch_size=batch_size, on_empty=on_empty
         )
@@ -297,9 +287,6 @@ class AspectSentiment:
             on_empty: for rows with NaN, None or an empty text in one of these columns: "raise" InputError, or "skip"
                 the rows. In a wide frame, an empty label skips only its aspect, not the row.
 
-        Returns:
-            The metrics of the task on which the model was trained.
-
         Raises:
             TypeError: `frame` is neither a DataFrame nor a mapping, or a cell is no text, number or boolean.
             InputError: a column is missing, a cell is empty and `on_empty` is "raise", or the model does not have a
@@ -308,18 +295,11 @@ class AspectSentiment:
         """
         given = {"text_column": text, "aspect_column": aspect, "label_column": label}
         given = {name: value for name, value in given.items() if value is not None}
-        options = self.trained.data_options.overridden(given)
-        return self.trained.evaluate(
-            load_frame(frame, self.trained.task, options, on_empty, contexts=self.trained.contexts)
-        )
+        trained, options = self.trained, self.trained.data_options.overridden(given)
+        return trained.evaluate(load_frame(frame, trained.task, options, on_empty, contexts=trained.contexts))
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Writes a model folder, as `qacg train` does; an existing model folder is replaced.
-
-        `from_pretrained` and the commands of `qacg` read the folder.
-
-        Args:
-            folder: path of the folder.
+        """Writes a model folder, which `from_pretrained` and the commands read; an existing model folder is replaced.
 
         Raises:
             InputError: the model is int8, `folder` has other files, or a file cannot be written.
@@ -334,7 +314,7 @@ class AspectSentiment:
         token: str | bool | None = None,
         commit_message: str = "Upload AspectSentiment",
     ) -> str:
-        """Uploads the model, with a model card, to the Hugging Face hub.
+        """Uploads the model to the Hugging Face hub, with a model card.
 
         `from_pretrained(repo_id)` loads the model. The card names neither the source of the data nor a licence; add
         both.
@@ -355,30 +335,24 @@ class AspectSentiment:
         from huggingface_hub import HfApi
 
         with TemporaryDirectory() as folder:
-            self.save_pretrained(Path(folder) / "model")
+            self.save_pretrained(f"{folder}/model")
             hub = HfApi(token=token)
             name = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
-            files = Path(folder) / "model"
-            return str(hub.upload_folder(repo_id=name, folder_path=files, commit_message=commit_message))
+            return str(hub.upload_folder(repo_id=name, folder_path=f"{folder}/model", commit_message=commit_message))
 
 
 def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the options of training and those of reading a frame, by name; raises TypeError for any other option."""
     own = {"from_checkpoint": "start", "text_column": "text", "aspect_column": "aspect", "label_column": "label"}
     training = {field.name for field in fields(TrainingOptions)} - own.keys()
+    reading = {field.name for field in fields(DataOptions)} - own.keys() - {*_OF_FILES}
     for name in options:
-        if name in own:
-            raise TypeError(
-                f"{name}: expected the argument {own[name]}, got the option {name}. Pass {own[name]}=VALUE."
-            )
-        if name in _OF_FILES:
-            known = ", ".join(_FRAME_OPTIONS)
-            raise TypeError(f"data options: expected one of {known}, got {name!r}. Omit it; it applies to files.")
-        if name not in training | set(_FRAME_OPTIONS):
-            known = ", ".join(sorted(training | set(_FRAME_OPTIONS) - own.keys()))
-            raise TypeError(f"{name}: expected an option of qacg train, got an unknown one. Available: {known}.")
+        if name not in training | reading:
+            instead = f"the argument {own[name]}" if name in own else "an option of qacg train for frames"
+            known = ", ".join(sorted(training | reading))
+            raise TypeError(f"{name}: expected {instead}, got the option {name}. Available: {known}.")
     of_training = {name: value for name, value in options.items() if name in training}
-    return of_training, {name: value for name, value in options.items() if name not in training}
+    return of_training, {name: value for name, value in options.items() if name in reading}
 
 
 _ADVICE = "Fill in these cells, or drop these rows of X and y."  # scikit-learn requires a prediction for every row
@@ -468,36 +442,18 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         label_names = texts_of("classes_", classes)  # equal labels such as 1 and True have one name
         frame = {"text": texts, "aspect": aspects, "label": [label_names[place] for place in places]}
         options = {"seed": self.random_state, **(self.options or {})}
-        say = print if self.verbose else _ignore  # `_ignore` also hides the progress bar
+        say = print if self.verbose else lambda line: None  # only `print` shows the progress bar
         self.sentiment_ = AspectSentiment.fit(frame, start=self.start, say=say, **options)
         self.classes_ = classes
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predicts the label of each row.
-
-        Args:
-            X: a DataFrame or a mapping of columns with N rows, or a sequence of N pairs of a text and an aspect.
-
-        Returns:
-            (N,) labels, of the dtype of the labels in training.
-
-        Raises:
-            NotFittedError: `fit` has not been called.
-            TypeError: X is neither a DataFrame, a mapping nor a sequence, or a cell is no text, number or boolean.
-            InputError: X has rows that are no pairs, a cell is empty, or an aspect was not in the training rows.
-        """
+        """Returns (N,) labels of N rows X, of the dtype of the labels in training; errors as in `predict_proba`."""
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Predicts the probabilities of the labels for each row.
-
-        Args:
-            X: a DataFrame or a mapping of columns with N rows, or a sequence of N pairs of a text and an aspect.
-
-        Returns:
-            (N, classes) float64 probabilities, in the order of `classes_`.
+        """Returns (N, classes) float64 probabilities of N rows X, in the order of `classes_`.
 
         Raises:
             NotFittedError: `fit` has not been called.
@@ -515,7 +471,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             found = {name: column(X, getattr(self, name), name) for name in ("text", "aspect")}
         else:
             rows = items("X", X, "a pandas DataFrame, a mapping, or a sequence of pairs of text and aspect")
-            if any(not _is_pair(row) for row in rows):
+            if not all(_is_pair(row) for row in rows):
                 raise InputError(
                     "X: expected a DataFrame, a mapping, or a sequence of pairs of text and aspect, got another value"
                     f" of type {type(X).__name__}."
@@ -528,7 +484,3 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
 
 def _is_pair(row: object) -> bool:
     return isinstance(row, Sequence | np.ndarray) and not isinstance(row, str | bytes) and len(row) == 2
-
-
-def _ignore(line: str) -> None:
-    """Drops a log line."""

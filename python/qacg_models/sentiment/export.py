@@ -22,7 +22,6 @@ import onnx.inliner
 import onnxruntime
 import torch
 from onnx import helper, numpy_helper
-from torch import Tensor, nn
 from torch.export import Dim
 
 from qacg_models.errors import InputError
@@ -100,13 +99,8 @@ def export(
 ) -> Check:
     """Exports a model to one ONNX file, which appears as `output`, or replaces it, only if the comparison passes.
 
-    Args:
-        trained: the model, in float32.
-        output: path of the file, in an existing folder.
-        rows: examples to compare file and model on, at least one; an example of the maximum length is added.
-        int8: use int8 linear layers, and the limits INT8. The context path of `trained` is then folded in place, as
-            `qacg predict --int8` does.
-        say: called with a line before each step.
+    File and model are compared on `rows`, at least one, and on an example of the maximum length. With `int8`, the
+    context path of `trained` is folded in place, as `qacg predict --int8` does. `say` is called before each step.
 
     Raises:
         InputError: the model is not in float32 or too large, or the file cannot be written.
@@ -142,13 +136,9 @@ def compare(
     run: Callable[[Mapping[str, np.ndarray]], np.ndarray],
     limits: Limits = EXACT,
 ) -> Check:
-    """Compares the predictions of a file with those of its model; the labels of the examples are ignored.
+    """Compares a file with its model on at least one example, whose labels are ignored.
 
-    Args:
-        trained: the model.
-        rows: the examples, at least one.
-        run: function that runs the file; it takes input arrays by name, and returns logits (B, classes).
-        limits: the allowed differences.
+    `run` runs the file: it takes input arrays by name, and returns logits (B, classes).
     """
     rows = [replace(row, label=None) for row in rows]  # a batch has labels for all examples or for none
     features = trained.features(rows)
@@ -204,25 +194,6 @@ def with_longest(rows: Sequence[Example], max_length: int) -> list[Example]:
     return [*rows, replace(rows[0], sentence=" ".join(words * (max_length // len(words) + 1)), label=None)]
 
 
-class _Logits(nn.Module):
-    """A classifier with the inputs of an exported file, and only the logits as output."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        token_type_ids: Tensor,
-        context_ids: Tensor | None = None,
-    ) -> Tensor:
-        context = {} if context_ids is None else {"context_ids": context_ids}
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
-        return self.model(**inputs, **context, return_dict=True).logits
-
-
 def trace(trained: TrainedModel) -> torch.onnx.ONNXProgram:
     """Traces a copy of a trained model with eager attention, which needs no operators of this package.
 
@@ -238,8 +209,8 @@ def trace(trained: TrainedModel) -> torch.onnx.ONNXProgram:
             f"model: expected weights of at most {MOST_BYTES / 2**30:.2f} GiB for one ONNX file, got"
             f" {size / 2**30:.2f} GiB. Train a smaller model."
         )
-    model, config = _Logits(copy.deepcopy(trained.model)).eval(), trained.model.config
-    model.model.set_attn_implementation("eager")
+    model, config = copy.deepcopy(trained.model).eval(), trained.model.config
+    model.set_attn_implementation("eager")
     batch, length = Dim("batch", min=1), Dim("length", min=1, max=config.max_position_embeddings)
     tokens = torch.ones(2, min(7, config.max_position_embeddings), dtype=torch.long)
     inputs = {name: tokens.clone() for name in ("input_ids", "attention_mask")}

@@ -53,37 +53,24 @@ class AspectSentimentPipeline(Pipeline):
         return ({} if aspects is None else {"aspects": aspects}), {}, {}
 
     def preprocess(self, inputs: str, aspects: Sequence[str] | None = None) -> dict:
-        """Returns a dictionary with the text as an example for each context.
-
-        Args:
-            inputs: the text.
-            aspects: names of contexts of the model; None: all contexts.
-
-        Raises:
-            TypeError: the text is not a str.
-            InputError: the text is empty or cannot be encoded as UTF-8, or `aspects` is invalid.
-        """
+        """Returns {"rows": an example of the text for each context}; raises TypeError or InputError for bad input."""
         if not isinstance(inputs, str):
             raise TypeError(f"text: expected str, got {type(inputs).__name__}")
         if not inputs.strip():
             raise InputError("text: expected a sentence, got an empty text")
         check_text("text", inputs)
-        return {"rows": [Example("", inputs, name, "", name, None, 0) for name in self._names(aspects)]}
-
-    def _names(self, aspects: Sequence[str] | None) -> list[str]:
-        if aspects is None:
-            if self.contexts is None:
-                raise InputError(
-                    "aspects: expected a list of names, because the model's configuration has no contexts, got None."
-                    " Pass aspects=[...]."
-                )
-            return list(self.contexts)
-        if isinstance(aspects, str) or not aspects:
-            raise InputError(f"aspects: expected at least one name in a list, got {aspects!r}.")
-        if unknown := [name for name in aspects if self.contexts is not None and name not in self.contexts]:
-            known = ", ".join(self.contexts or ())
-            raise InputError(f"aspects: expected aspects of the model ({known}), got {unknown[0]!r}.")
-        return list(aspects)
+        known = self.contexts
+        if aspects is None and known is None:
+            raise InputError(
+                "aspects: expected a list of names, because the model's configuration has no contexts, got None. Pass"
+                " aspects=[...]."
+            )
+        names = known if aspects is None else aspects
+        if isinstance(names, str) or not names:
+            raise InputError(f"aspects: expected at least one name in a list, got {names!r}.")
+        if known is not None and (unknown := [name for name in names if name not in known]):
+            raise InputError(f"aspects: expected aspects of the model ({', '.join(known)}), got {unknown[0]!r}.")
+        return {"rows": [Example("", inputs, name, "", name, None, 0) for name in names]}
 
     def _forward(self, model_inputs: dict) -> dict:
         """Returns the names of contexts and their logits; for a batch of texts, a list of each."""
@@ -99,17 +86,15 @@ class AspectSentimentPipeline(Pipeline):
         return found if texts is rows else {name: values[0] for name, values in found.items()}
 
     def postprocess(self, model_outputs: dict) -> list[dict]:
-        """Returns, for each context of one text, a dictionary with aspect, label, score and probabilities.
-
-        The score is the probability of the label.
-        """
+        """Returns, for each context of one text, aspect, label, score (of the label) and probabilities."""
         labels, answers = self.model.config.id2label, []
         found = probabilities_of(np.array(model_outputs["logits"]), self.temperatures)
-        for name, shares in zip(model_outputs["names"], found):
-            probabilities = {labels[index]: float(share) for index, share in enumerate(shares)}
-            label = labels[int(shares.argmax())]
-            score = probabilities[label]
-            answers.append({"aspect": name, "label": label, "score": score, "probabilities": probabilities})
+        for name, shares in zip(model_outputs["names"], found.tolist()):
+            probabilities = {labels[index]: share for index, share in enumerate(shares)}
+            label = max(probabilities, key=probabilities.__getitem__)
+            answers.append(
+                {"aspect": name, "label": label, "score": probabilities[label], "probabilities": probabilities}
+            )
         return answers
 
 

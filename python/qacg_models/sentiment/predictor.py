@@ -9,29 +9,24 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from typing_extensions import Self
 
-from qacg_kernels.call.validation import check_flag
 from qacg_models.errors import InputError
 from qacg_models.layers.context import fold_context, has_context_layers
 from qacg_models.sentiment.columns import ON_EMPTY, items, texts_of
 from qacg_models.sentiment.encoding import check_text
 from qacg_models.sentiment.example import Example, Task, blocks
-from qacg_models.sentiment.trained_model import TrainedModel, in_int8, load_trained
+from qacg_models.sentiment.trained_model import TrainedModel
 from qacg_models.utils.text import counted, split_sentences
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# Unit of a prediction: the whole text, truncated to the model's maximum length; each sentence; or all sentences
-# combined.
+# Unit of a prediction: the whole text, truncated to the model's maximum length; each sentence; or both combined.
 BY = ("text", "sentence", "document")
-FORMATS = ("csv", "jsonl")
 DIGITS = 6  # decimals of a probability in a file
 CERTAIN, UNCERTAIN = "certain", "uncertain"
 LISTED = 10  # maximum number of rows in an error message
@@ -107,9 +102,7 @@ class AspectPrediction:
 class UnusableRows(InputError):
     """Rows of a frame that cannot be predicted; the message has the index label and the reason of the first one.
 
-    Attributes:
-        index: the index labels of the frame.
-        reasons: the reason for each unusable row, by its position in the frame.
+    `reasons` has the reason for each unusable row, by its position in the frame with the labels `index`.
     """
 
     def __init__(self, index: Sequence, reasons: Mapping[int, str]):
@@ -138,18 +131,6 @@ class Predictor:
     Raises:
         TypeError: `trained` is not a TrainedModel; or a context layer, or an attention projection of its encoder layer,
             has a hook or a wrapper, such as an adapter.
-
-    Example:
-        >>> from qacg_models import AspectSentiment
-        >>> texts = [f"the {noun} was fine on day {day}" for day in range(8) for noun in ("soup", "bill")]
-        >>> reviews = {"text": texts, "aspect": ["food", "price"] * 8, "label": ["good", "bad"] * 8}
-        >>> ask = AspectSentiment.fit(reviews, start="scratch", max_steps=2, say=lambda line: None)
-        >>> predictor = Predictor(ask.trained)
-        >>> new = pd.DataFrame({"text": ["a fine soup", "a high bill", "fine"]}, index=["a", "b", "c"])
-        >>> chunks = [new[:2], new[2:]]  # as an engine divides a table
-        >>> found = pd.concat(map(predictor.predict, chunks))
-        >>> found.columns.tolist(), found.index.tolist()
-        (['text', 'aspect', 'label', 'p(bad)', 'p(good)'], ['a', 'a', 'b', 'b', 'c', 'c'])
     """
 
     def __init__(self, trained: TrainedModel):
@@ -158,21 +139,6 @@ class Predictor:
         self.trained = trained
         if has_context_layers(trained.model) and not trained.int8:
             fold_context(trained.model.eval())
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        folder: Path | str,
-        *,
-        attention: str | None = None,
-        device: str = "cpu",
-        int8: bool = False,
-        threads: int | None = None,
-    ) -> Self:
-        """Loads a model folder with `load_trained`, and returns a predictor; `int8` applies `in_int8`."""
-        check_flag("int8", int8)
-        trained = load_trained(folder, attention, device=device, threads=threads)
-        return cls(in_int8(trained) if int8 else trained)
 
     def predict(
         self,
@@ -190,14 +156,9 @@ class Predictor:
         Args:
             frame: the texts, in the column `text`. Optional columns: `target` and `aspect` with the only target and
                 the only aspect of each row, and `id`, which is copied to the result.
-            aspects: names, for rows without their own aspect; None: all aspects of the model.
-            targets: names, for a model with targets and rows without their own target; None: the targets that occur in
-                the text.
-            by: unit of a prediction. "text": the whole text, truncated to the model's maximum length; "sentence": each
-                sentence of the text; "document": the whole text, from the predictions of all its sentences
-                (`combine`).
-            batch_size: maximum number of pairs of a text (or sentence) and a context in one packed batch; halved when
-                memory runs out.
+            aspects, targets: names, for rows without their own; None: all aspects, and the targets in the text.
+            by: "text", "sentence" or "document" (`combine`), the unit of a prediction.
+            batch_size: maximum number of pairs of a text (or sentence) and a context in one packed batch.
             min_confidence: predictions with a lower probability are marked "uncertain" in the column `certainty`, the
                 others "certain"; None: no such column.
             on_empty: for rows with an empty text, target or aspect: "raise" UnusableRows, or "skip" the prediction.
@@ -352,9 +313,7 @@ def as_predictions(found: pd.DataFrame) -> list[AspectPrediction]:
 
 
 def _cells(frame: pd.DataFrame) -> dict[str, Sequence[Any]]:
-    """Returns the texts of the columns `text`, `target` and `aspect`, empty for missing values.
-
-    The column `target` or `aspect` is a sequence of None if the frame does not have it.
+    """Returns the texts of the columns `text`, `target` and `aspect`, empty for missing values; None without a column.
 
     Raises:
         TypeError: `frame` is no DataFrame, or a cell is no text, number or boolean.
@@ -388,16 +347,11 @@ def _names(argument: str, names: Any, known: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PredictionFormat:
-    """The format of a file of predictions.
+    """The format of a file of predictions, "csv" or "jsonl".
 
-    A line has the input line, the columns of `Predictor.predict`, and the other columns of the input (in JSONL the
-    objects `probabilities` and `columns`).
-
-    Attributes:
-        data_format: "csv" or "jsonl".
-        task: task of the model.
-        others: names of the input's other columns, which are copied; in a CSV, a column with the name of an output
-            field becomes `NAME (input)`.
+    A line has the input line, the columns of `Predictor.predict`, and `others`, the other columns of the input (in
+    JSONL the objects `probabilities` and `columns`). In a CSV, a column with the name of an output field becomes
+    `NAME (input)`.
     """
 
     data_format: str
@@ -405,13 +359,7 @@ class PredictionFormat:
     others: tuple[str, ...] = ()
 
     def lines(self, found: pd.DataFrame, table: pd.DataFrame, header: bool = True) -> str:
-        """Returns predictions as lines, each with its line end; `header` adds that of a CSV.
-
-        Args:
-            found: the predictions, from `Predictor.predict`; the index has positions in `table`.
-            table: the input, with the columns `others`; the index has the line numbers.
-            header: whether the lines of a CSV begin with the header.
-        """
+        """Returns predictions, whose index has positions in the input `table`, as lines; `header` is that of a CSV."""
         shares = found[[f"p({label})" for label in self.task.labels]]
         fields = found.drop(columns=shares.columns)
         fields.insert(0, "line", table.index[found.index])
@@ -435,15 +383,9 @@ class PredictionFormat:
 def describe_truncation(
     trained: TrainedModel, texts: Iterable[tuple[str, Sequence[str]]], advice: str
 ) -> tuple[int, str | None]:
-    """Counts the texts that are truncated in at least one of their contexts; texts without a context do not count.
+    """Counts the texts, each with the names of its contexts, that are truncated in at least one of their contexts.
 
-    Args:
-        trained: the model.
-        texts: each text with the names of its contexts.
-        advice: end of the line.
-
-    Returns:
-        The number of truncated texts, and a line with the counts and the advice; None if no text is truncated.
+    Returns the number of truncated texts, and a line with it that ends with `advice`; None if no text is truncated.
     """
     limits, total, cut = trained.text_limits, 0, 0
     for block in blocks((text, min(limits[name] for name in names)) for text, names in texts if names):

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from qacg_kernels.call.validation import check_flag
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.layers.context import fold_context, has_context_layers
 from qacg_models.models.auto import BACKBONES, load_class
@@ -174,22 +175,23 @@ class TrainedModel:
 
 @hidden_library_bars()
 def load_trained(
-    folder: Path | str, attention: str | None = None, *, device: str = "cpu", threads: int | None = None
+    folder: Path | str,
+    attention: str | None = None,
+    *,
+    device: str = "cpu",
+    int8: bool = False,
+    threads: int | None = None,
 ) -> TrainedModel:
-    """Loads a trained model from the folder that `qacg train` wrote.
+    """Loads a trained model from the folder that `qacg train` wrote; `int8` applies `in_int8`.
 
-    Args:
-        folder: the folder `MODEL/`.
-        attention: attention implementation; None: the implementation used in training.
-        device: device of the model, such as "cuda".
-        threads: CPU threads of predictions; 0: torch's default, or the CPU quota if that is lower; None: as in
-            training.
+    `attention` and `threads` are those of training unless they are given; 0 threads: the default of `cpu_threads`.
 
     Raises:
-        TypeError, ValueError: `folder` is no path, or `threads` is not an integer or negative.
+        TypeError, ValueError: an argument has the wrong type, or `threads` is negative.
         ModelFolderError: the folder does not exist, or a file is missing, unreadable or does not fit the other files.
-        InputError: the tokenizer cannot be loaded, or the attention implementation or the device is not available.
+        InputError: the tokenizer cannot be loaded, or attention, device or int8 is not available.
     """
+    check_flag("int8", int8)
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"folder: expected a path, got {type(folder).__name__}")
     if threads is not None:
@@ -220,7 +222,8 @@ def load_trained(
         expected = f"expected 1 temperature, or {len(record.task.labels)} (one for each label)"
         raise ModelFolderError(f"{folder / CALIBRATION_NAME}: {expected}, got {count}")
     threads = record.options.threads if threads is None else threads
-    return TrainedModel(model.eval(), tokenizer, record, calibration, threads=threads)
+    trained = TrainedModel(model.eval(), tokenizer, record, calibration, threads=threads)
+    return in_int8(trained) if int8 else trained
 
 
 def check_attention(kind: type[EncoderPreTrainedModel], attention: str) -> None:
@@ -238,21 +241,14 @@ def predict_logits(
     max_length: int,
     batch_size: int = 64,
 ) -> np.ndarray:
-    """Returns (N, classes) float64 logits, in the order of `rows`; batches consist of rows with similar lengths.
+    """Returns (N, classes) float64 logits, in the order of `rows`, whose labels are ignored.
 
-    If a batch does not fit into memory, a warning is logged and the size of this and all later batches is halved. A
-    progress bar is shown for more than SORTED_TOGETHER rows.
-
-    Args:
-        model, tokenizer: the model and its tokenizer.
-        rows: the examples; labels are ignored.
-        max_length: maximum number of tokens in an input.
-        batch_size: maximum number of rows in a batch.
+    Batches consist of rows with similar lengths. If a batch does not fit into memory, a warning is logged and the size
+    of this and all later batches is halved. A progress bar is shown for more than SORTED_TOGETHER rows.
 
     Raises:
-        TypeError: `batch_size` is not an integer.
-        InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row does
-            not fit into memory.
+        TypeError, InputError: `batch_size` is no integer or below 1, the context of a row is not a context of the
+            model, or a single row does not fit into memory.
     """
     check_count("batch_size", batch_size)
     collate: PackingCollator | PaddingCollator = PaddingCollator(tokenizer.pad_token_id)
@@ -323,16 +319,12 @@ LEAST_TORCHAO = (0, 18)
 
 
 def in_int8(trained: TrainedModel) -> TrainedModel:
-    """Quantizes the encoder of a model to int8, in place, and sets the model to evaluation mode.
-
-    If the model has context layers, `fold_context` first folds them into the projections of attention. Returns the same
-    model object in a TrainedModel whose `int8` is True.
+    """Quantizes the encoder of a model to int8, in place, after `fold_context`; returns it with `int8` set to True.
 
     Raises:
         InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or int8
             products are not exact on this CPU.
-        TypeError: a context layer, or an attention projection of its encoder layer, has a hook or a wrapper, such as an
-            adapter.
+        TypeError: `fold_context` cannot fold a layer, such as one with a hook or an adapter.
     """
     device = trained.model.device.type
     if device != "cpu":
@@ -357,11 +349,7 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
 
 
 def load_quantizer() -> Callable[[nn.Module], None]:
-    """Returns a function that quantizes a linear layer to int8, in place.
-
-    Raises:
-        InputError: torchao is not installed, too old, or incompatible with this torch.
-    """
+    """Returns a function that quantizes a linear layer to int8, in place; raises InputError without a fit torchao."""
     least = ".".join(map(str, LEAST_TORCHAO))
     install = f"run pip install 'torchao>={least}' (the extra `int8`), or omit --int8"
     try:
@@ -411,12 +399,11 @@ def _check_products(quantize: Callable[[nn.Module], None]) -> None:
 def save_trained(trained: TrainedModel, folder: Path | str) -> None:
     """Writes a model folder atomically, with the weights in memory; an existing model folder is replaced.
 
-    run.yaml has the options of the training, but not the paths of the training data. Side effects: `declare_task`
-    changes the model's configuration, and the tokenizer in memory loses its truncation and padding.
+    run.yaml has no paths of the training data. Side effects: `declare_task` changes the model's configuration, and the
+    tokenizer in memory loses its truncation and padding.
 
     Raises:
-        InputError: the model was loaded with int8; `folder` is a file, or a folder that is neither empty nor a model
-            folder; or a file cannot be written.
+        InputError: the model was loaded with int8, `folder` has other files, or a file cannot be written.
     """
     folder, record = Path(folder), trained.record
     if trained.int8:

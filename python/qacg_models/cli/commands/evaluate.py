@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         row_title,
         selection_note,
     )
-    from qacg_models.sentiment.trained_model import in_int8, load_trained, probabilities_of
+    from qacg_models.sentiment.trained_model import load_trained, probabilities_of
     from qacg_models.utils.files import check_not_input, check_writable
     from qacg_models.utils.machine import local_device
 
@@ -94,9 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
         "Written by qacg evaluate. This page loads nothing from elsewhere.",
     )
     page = None if arguments.report is None else Report(arguments.report, title, lead)
-    device = local_device(arguments.device)
-    trained = load_trained(arguments.model, arguments.attention, device=device, threads=arguments.threads)
-    trained = in_int8(trained) if arguments.int8 else trained
+    settings = {"device": local_device(arguments.device), "int8": arguments.int8, "threads": arguments.threads}
+    trained = load_trained(arguments.model, arguments.attention, **settings)
     rows, split, paths, left_out = _load_rows(arguments, trained)
     print_machine_line(trained, arguments.batch_size)
     logits = trained.logits(rows, arguments.batch_size)

@@ -61,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     runtime = read_runtime(arguments.runtime or Path(RUNTIME_ARCHIVE)) if to_page else None
     trained = load_trained(arguments.model)
     rows, source = rows_at_hand(trained, arguments.model, CHECKED_ROWS)
-    convert = partial(export, trained, rows=rows, int8=arguments.int8 or to_page, say=_say)
+    say = lambda line: print(f"{line} ...", file=sys.stderr)  # noqa: E731
+    convert = partial(export, trained, rows=rows, int8=arguments.int8 or to_page, say=say)
     output.parent.mkdir(parents=True, exist_ok=True)
     if runtime is None:
         found = convert(output)
@@ -103,7 +104,3 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if arguments.runtime is not None and arguments.to != PAGE:
         raise InputError(f"runtime: expected --to {PAGE} with --runtime, got {arguments.to}. Omit --runtime.")
-
-
-def _say(line: str) -> None:
-    print(f"{line} ...", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -23,21 +24,23 @@ from qacg_models.cli.flags import (
     resolve_text_flags,
 )
 from qacg_models.errors import InputError
-from qacg_models.sentiment.tables import STANDARD_INPUT
+from qacg_models.sentiment.columns import Columns
+from qacg_models.sentiment.example import RowProblems, Source
+from qacg_models.sentiment.tables import STANDARD_INPUT, read_texts
 from qacg_models.utils.files import check_not_input, check_writable, explain_write_errors, lock_output, partial_path
-from qacg_models.utils.machine import world_size
+from qacg_models.utils.machine import local_device, world_size
 from qacg_models.utils.text import clipped, counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from qacg_models.sentiment.columns import Columns
-    from qacg_models.sentiment.example import RowProblems
-    from qacg_models.sentiment.predictor import PredictionFormat, Predictor
+    from qacg_models.sentiment.predictor import PredictionFormat
+    from qacg_models.sentiment.trained_model import TrainedModel
 
     Predict = Callable[[pd.DataFrame], pd.DataFrame]
 
 USES_MODELS = True
+FORMATS = ("csv", "jsonl")
 WINDOW = 1024  # texts that are predicted and written at a time
 # The arguments on which the predictions depend, besides the model and the texts.
 DECIDING = ("aspects", "targets", "by", "attention", "int8", "min_confidence")
@@ -91,20 +94,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints the predictions; returns 0."""
-    from qacg_models.sentiment.example import RowProblems, Source
+    from pandas.util import hash_pandas_object
+
+    from qacg_models.sentiment.dataset import file_digest
     from qacg_models.sentiment.predictor import PredictionFormat, Predictor, describe_truncation
-    from qacg_models.utils.machine import local_device
+    from qacg_models.sentiment.trained_model import load_trained
 
     data_format = _check(arguments)
-    predictor = Predictor.from_pretrained(
-        arguments.model,
-        attention=arguments.attention,
-        device=local_device(arguments.device),
-        int8=arguments.int8,
-        threads=arguments.threads,
-    )
-    task = predictor.trained.task
-    if arguments.target_column is not None and not task.has_targets:
+    settings = {"device": local_device(arguments.device), "int8": arguments.int8, "threads": arguments.threads}
+    trained = load_trained(arguments.model, arguments.attention, **settings)
+    if arguments.target_column is not None and not trained.task.has_targets:
         raise InputError(
             f"target-column: expected none, because this model has no targets, got {arguments.target_column}. Omit it."
         )
@@ -113,10 +112,10 @@ def run(arguments: argparse.Namespace) -> int:
     names = {field: getattr(columns, field) for field in ("text", "id", "target", "aspect")}
     names = {field: name for field, name in names.items() if name is not None}
     frame = table[[*names.values()]].set_axis([*names], axis=1).reset_index(drop=True)
-    contexts = _contexts(arguments, predictor, table.index, frame)
-    form = PredictionFormat(data_format, task, tuple(name for name in table if name not in names.values()))
+    contexts = _contexts(arguments, trained, table.index, frame)
+    form = PredictionFormat(data_format, trained.task, tuple(name for name in table if name not in names.values()))
     predict = partial(
-        predictor.predict,
+        Predictor(trained).predict,
         aspects=arguments.aspects,
         targets=arguments.targets,
         by=arguments.by,
@@ -124,26 +123,32 @@ def run(arguments: argparse.Namespace) -> int:
         min_confidence=arguments.min_confidence,
         on_empty="skip" if arguments.skip_empty else "raise",
     )
-    print_machine_line(predictor.trained, arguments.batch_size)
-    if arguments.output is None:
-        _print(arguments, predict, frame, form, table)
-    else:
-        _write(arguments, predict, frame, form, table, _dependencies(arguments, predictor, table) | {"columns": names})
+    print_machine_line(trained, arguments.batch_size)
     notes = sys.stderr if arguments.output is None else sys.stdout
+    if arguments.output is None:
+        uncertain, total = _print(arguments, predict, frame, form, table)
+    else:
+        deciding = {name: getattr(arguments, name) for name in DECIDING} | {"columns": names}
+        deciding["temperatures"] = list(trained.calibration.temperatures)
+        deciding["model"] = file_digest(arguments.model / "model.safetensors")
+        deciding["texts"] = hashlib.sha256(hash_pandas_object(table).to_numpy().tobytes()).hexdigest()
+        uncertain, total = _write(arguments, predict, frame, form, table, deciding)
+    if arguments.min_confidence is not None:
+        are, their = ("is", "its") if uncertain == 1 else ("are", "their")
+        reason = f"the probability of {their} label is below {arguments.min_confidence:g}"
+        print(f"{uncertain:,} of {counted(total, 'prediction')} {are} uncertain: {reason}", file=notes)
     if skipped.total:
         rows = f"{counted(skipped.total, 'row')} ({skipped.summary()})"
         print(f"skipped {rows}; each has a line with an empty label in the output", file=notes)
     if arguments.by == "text":  # sentences that are too long are divided, not truncated
         advice = "--by sentence and --by document read the whole text"
-        if note := describe_truncation(predictor.trained, zip(frame["text"], contexts), advice)[1]:
+        if note := describe_truncation(trained, zip(frame["text"], contexts), advice)[1]:
             print(note, file=notes)
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> str:
     """Checks the arguments before the model is loaded, and returns the format of the output; raises InputError."""
-    from qacg_models.sentiment.predictor import FORMATS
-
     if world_size() > 1:
         raise InputError(
             f"torchrun: expected one process for a prediction, got {world_size()}. Split the input, predict each file"
@@ -157,11 +162,10 @@ def _check(arguments: argparse.Namespace) -> str:
             raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both. Omit one.")
     if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
         arguments.input_format = "txt"
-    by_suffix = arguments.input is not None and arguments.input_format == "auto"
     of_tables = ("skip_empty", "aspect_column", "target_column", "id_column")
     given = [name.replace("_", "-") for name in of_tables if getattr(arguments, name)]
-    is_text = arguments.input.suffix.lower() == ".txt" if by_suffix else arguments.input_format in ("auto", "txt")
-    if given and is_text:
+    suffix = ".txt" if arguments.input is None else arguments.input.suffix.lower()
+    if given and (arguments.input_format == "txt" or (arguments.input_format, suffix) == ("auto", ".txt")):
         raise InputError(
             f"{given[0]}: expected a table as --input, got lines of text, which have no columns and whose empty lines"
             f" are skipped. Omit --{given[0]}."
@@ -187,13 +191,9 @@ def _check(arguments: argparse.Namespace) -> str:
 def _read(arguments: argparse.Namespace, skipped: RowProblems) -> tuple[pd.DataFrame, Columns]:
     """Returns the texts of --text or --input with their line numbers as index, and the columns that are read.
 
-    Only tables have columns that are copied to the output. Rows with an empty cell are kept, and counted in `skipped`;
-    they raise DataError unless --skip-empty is set.
+    With --skip-empty, rows with an empty cell are kept, and counted in `skipped`; otherwise they raise DataError.
     """
     import pandas as pd
-
-    from qacg_models.sentiment.columns import Columns
-    from qacg_models.sentiment.tables import read_texts
 
     resolve_text_flags(arguments, arguments.model)
     if arguments.input is None:
@@ -207,27 +207,26 @@ def _read(arguments: argparse.Namespace, skipped: RowProblems) -> tuple[pd.DataF
 
 
 def _contexts(
-    arguments: argparse.Namespace, predictor: Predictor, lines: pd.Index, frame: pd.DataFrame
+    arguments: argparse.Namespace, trained: TrainedModel, lines: pd.Index, frame: pd.DataFrame
 ) -> list[list[str]]:
     """Returns the contexts of each text; raises DataError with the lines of the texts that cannot be predicted."""
-    from qacg_models.sentiment.example import RowProblems, Source
     from qacg_models.sentiment.predictor import UnusableRows, contexts_of
 
     on_empty = "skip" if arguments.skip_empty else "raise"
     try:
-        asked = contexts_of(predictor.trained, frame, arguments.aspects, arguments.targets, on_empty)
+        asked = contexts_of(trained, frame, arguments.aspects, arguments.targets, on_empty)
     except UnusableRows as error:
         problems = RowProblems(Source(arguments.input or "--text"))
         for place, reason in error.reasons.items():
             problems.add(int(lines[place]), reason)
         raise problems.error("correct or remove these rows") from None
-    return [[predictor.trained.task.context(*pair) for pair in pairs] for pairs in asked]
+    return [[trained.task.context(*pair) for pair in pairs] for pairs in asked]
 
 
 def _print(
     arguments: argparse.Namespace, predict: Predict, frame: pd.DataFrame, form: PredictionFormat, table: pd.DataFrame
-) -> None:
-    """Prints the predictions: those of --text as a table, those of --input as JSONL, by chunks."""
+) -> tuple[int, int]:
+    """Prints the predictions of --text as a table, those of --input as JSONL; returns `_write`'s numbers."""
     from qacg_models.sentiment.predictor import UNCERTAIN
     from qacg_models.sentiment.report.tables import text_table
 
@@ -237,30 +236,14 @@ def _print(
         found = predict(frame[start : start + size])
         if arguments.min_confidence is not None:
             marks.update(found["certainty"].dropna())
-        if arguments.input is None:
-            cells = found.drop(columns="sentence", errors="ignore")
-            cells = cells.map(lambda cell: clipped(cell) if isinstance(cell, str) else f"{cell:.3f}")
-            cells.insert(0, "text", cells.pop("text"))
-            print(text_table([*cells], cells.to_numpy().tolist()))
-        else:
+        if arguments.input is not None:
             sys.stdout.write(form.lines(found, table))
-    if arguments.min_confidence is not None:
-        print(_describe_uncertain(arguments, marks[UNCERTAIN], marks.total()), file=sys.stderr)
-
-
-def _dependencies(arguments: argparse.Namespace, predictor: Predictor, table: pd.DataFrame) -> dict[str, Any]:
-    """Returns what the predictions depend on, as JSON types."""
-    import hashlib
-
-    from pandas.util import hash_pandas_object
-
-    from qacg_models.sentiment.dataset import file_digest
-
-    return {name: getattr(arguments, name) for name in DECIDING} | {
-        "model": file_digest(arguments.model / "model.safetensors"),
-        "temperatures": list(predictor.trained.calibration.temperatures),
-        "texts": hashlib.sha256(hash_pandas_object(table).to_numpy().tobytes()).hexdigest(),
-    }
+            continue
+        cells = found.drop(columns="sentence", errors="ignore")
+        cells = cells.map(lambda cell: clipped(cell) if isinstance(cell, str) else f"{cell:.3f}")
+        cells.insert(0, "text", cells.pop("text"))
+        print(text_table([*cells], cells.to_numpy().tolist()))
+    return marks[UNCERTAIN], marks.total()
 
 
 def _write(
@@ -269,13 +252,14 @@ def _write(
     frame: pd.DataFrame,
     form: PredictionFormat,
     table: pd.DataFrame,
-    dependencies: dict[str, Any],
-) -> None:
+    deciding: dict[str, Any],
+) -> tuple[int, int]:
+    """Writes --output and --summary; returns the numbers of uncertain and of all predictions with --min-confidence."""
     from qacg_models.sentiment.report.evaluation import summarize, write_summary
     from qacg_models.utils.progress import progress_bar
 
     with lock_output(arguments.output, print):
-        file = PartialFile(arguments.output, dependencies, arguments.resume, arguments.overwrite)
+        file = PartialFile(arguments.output, deciding, arguments.resume, arguments.overwrite)
         done = file.texts
         with closing(progress_bar(len(frame), "predicting", "text", done=done)) as bar:
             for start in range(done, len(frame), WINDOW):
@@ -286,23 +270,14 @@ def _write(
     note = f"; {counted(done, 'text')} of {len(frame):,} by the interrupted run" if done else ""
     print(f"predictions in {arguments.output}{note}")
     if arguments.min_confidence is None and arguments.summary is None:
-        return
+        return 0, 0
     summary = summarize(arguments.output, form)  # with the predictions of the interrupted run
-    if arguments.min_confidence is not None:
-        print(_describe_uncertain(arguments, summary.uncertain, summary.total))
     if arguments.summary is not None:
         arguments.summary.parent.mkdir(parents=True, exist_ok=True)
         source = "the texts of --text" if arguments.input is None else arguments.input.name
         write_summary(arguments.summary, summary, source, arguments.by)
         print(f"summary in {arguments.summary} (open it in a browser)")
-
-
-def _describe_uncertain(arguments: argparse.Namespace, uncertain: int, total: int) -> str:
-    are, their = ("is", "its") if uncertain == 1 else ("are", "their")
-    return (
-        f"{uncertain:,} of {counted(total, 'prediction')} {are} uncertain: the probability of {their} label is below"
-        f" {arguments.min_confidence:g}"
-    )
+    return summary.uncertain, summary.total
 
 
 class PartialFile:
@@ -336,9 +311,11 @@ class PartialFile:
         """Cuts what follows the last whole chunk; returns whether the run was started to replace an existing file."""
         found, size = {}, 0
         try:
-            first, *chunks, _ = self.state.read_text(encoding="utf-8").split("\n")
+            content = self.state.read_text(encoding="utf-8")
+            first, *chunks, torn = content.split("\n")
             found = dict(json.loads(first))
             self.texts, size = map(int, chunks[-1].split()) if chunks else (0, 0)
+            os.truncate(self.state, len(content) - len(torn))
         except (FileNotFoundError, ValueError, TypeError):
             pass
         other = [name for name in run if found.get(name) != run[name]]

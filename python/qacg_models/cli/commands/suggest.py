@@ -80,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.sentiment.predictor import Predictor
     from qacg_models.sentiment.suggest import HINT, distinct, new_rows, read_sheet, write_sheet
     from qacg_models.sentiment.tables import read_texts
+    from qacg_models.sentiment.trained_model import load_trained
     from qacg_models.utils.machine import load_libraries, local_device
 
     _check(arguments)
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     columns = Columns(text=arguments.text_column)
     if arguments.model is not None:
         load_libraries()
-        model = Predictor.from_pretrained(arguments.model, device=local_device())
+        model = Predictor(load_trained(arguments.model, device=local_device()))
         columns = replace(model.trained.data_options.columns(), id=None, target=None)
         if columns.wide:
             raise InputError(
