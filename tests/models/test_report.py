@@ -139,7 +139,7 @@ def test_demo_measures_two_equal_attentions(backward):
 
 def test_demo_speed_table_has_every_direction(tmp_path, capsys):
     section = Report(tmp_path / "r", "", "").section("s")
-    demo._speed(section, shapes=((1, 1, 8, 8),), seconds=0)
+    demo._speed(section, shapes=((1, 1, 8, 8),), seconds=0.001)
     assert [row["direction"] for row in section.data["speed"]] == ["forward", "forward + backward"]
     assert "times faster" in capsys.readouterr().out
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
 
 import pandas as pd
 
@@ -36,7 +35,7 @@ TEXT = "The food was great, but the waiter was rude"
 INTRO = f"Type a sentence about a restaurant or an app. For example: {TEXT}"
 STEPS = ("machine", "agreement with the reference", "speed", "training", "evaluation", "report")
 SHAPES = ((8, 12, 128, 64), (2, 12, 512, 64))  # (B, H, L, D) of the speed table
-METHOD = "Float32, no mask, median of interleaved runs (eager, fused, eager, fused, ...) in one process."
+METHOD = "Float32, no mask, median of the runs of torch.utils.benchmark."
 CERTAIN = 0.7  # answers of the prompt with a lower probability are marked as uncertain
 PROMPT = "> "
 
@@ -53,13 +52,10 @@ def training_options() -> TrainingOptions:
     return TrainingOptions(**sizes, context_standalone=True, context_from_layer=5, frozen_layers=2)
 
 
-def run(report: Path | str, output: Path | str, options: TrainingOptions | None = None) -> int:
+def run(report: Path | str, output: Path | str, options: TrainingOptions) -> int:
     """Runs the steps of the demo, and prints their results; in a terminal, then starts a prompt for sentences.
 
-    Args:
-        report: folder for the report, an HTML page; an earlier report there is replaced.
-        output: folder for the trained model; an earlier model there is replaced.
-        options: options of training; None: those that `training_options` returns.
+    The report, an HTML page, and the model are written to the folders `report` and `output`, in place of earlier ones.
 
     Returns:
         0; or 1 if an output or gradient of the operator exceeds its error budget (`testing.parity_report` of
@@ -92,7 +88,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
 
     _announce(4)
     print("\n".join(["bundled reviews, written for this project", *lines]))
-    trained = train(dataset, output, options or training_options(), overwrite=True)
+    trained = train(dataset, output, options, overwrite=True)
 
     _announce(5)
     beats = _evaluation(results, trained, lines)
@@ -153,10 +149,10 @@ def pick_rows(rows: Sequence[Example], labels: Sequence[str]) -> list[list[Examp
     for row in rows:
         by_sentence.setdefault(row.sentence, []).append(row)
     pairs = []
-    for _, group in sorted(by_sentence.items(), key=lambda item: (len(item[0]), item[0])):
-        given = [labels[row.label] for row in group]
-        if POSITIVE in given and NEGATIVE in given:
-            pairs.append([group[given.index(POSITIVE)], group[given.index(NEGATIVE)]])
+    for sentence in sorted(by_sentence, key=lambda text: (len(text), text)):
+        first = {labels[row.label]: row for row in reversed(by_sentence[sentence])}
+        if POSITIVE in first and NEGATIVE in first:
+            pairs.append([first[POSITIVE], first[NEGATIVE]])
     long = [pair for pair in pairs[1:] if len(pair[0].sentence.split()) > 8]
     return [*pairs[:1], *long[:1]]
 
@@ -204,24 +200,21 @@ def _show_table(section, name: str, cells: Cells, note: str) -> None:
     print(f"{text_table(*cells)}\n{note}")
 
 
-def _speed(section, shapes: Sequence[tuple[int, int, int, int]] = SHAPES, seconds: float = 0.6) -> None:
-    """Measures eager and fused attention for each (B, H, L, D), for `seconds` per row of the table."""
+def _speed(section, shapes: Sequence[tuple[int, int, int, int]] = SHAPES, seconds: float = 0.3) -> None:
+    """Measures eager and fused attention for each (B, H, L, D), each for `seconds` forward and with its backward."""
+    import torch
+    from torch.utils.benchmark import Timer
+
     rows = []
     for shape in shapes:
-        for backward in (False, True):
-            calls = attention_calls(shape, backward)
-            times: dict[str, list[float]] = {name: [] for name in calls}
-            for call in calls.values():
-                call()
-            end = time.perf_counter() + seconds
-            while time.perf_counter() < end or len(times["fused"]) < 5:
-                for name, call in calls.items():
-                    begin = time.perf_counter()
-                    call()
-                    times[name].append(time.perf_counter() - begin)
-            eager, fused = (1e3 * median(times[name]) for name in ("eager", "fused"))
-            direction = "forward + backward" if backward else "forward"
-            rows.append([str(shape), direction, f"{eager:.2f}", f"{fused:.2f}", f"{eager / fused:.1f}"])
+        for direction, backward in (("forward", False), ("forward + backward", True)):
+            eager, fused = (
+                Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
+                .blocked_autorange(min_run_time=seconds)
+                .median
+                for call in attention_calls(shape, backward).values()
+            )
+            rows.append([str(shape), direction, f"{1e3 * eager:.2f}", f"{1e3 * fused:.2f}", f"{eager / fused:.1f}"])
     header = ["(B, H, L, D)", "direction", "eager ms", "fused ms", "times faster"]
     _show_table(section, "speed", (header, rows), METHOD)
 
@@ -283,13 +276,9 @@ def _confidence(section, trained, rows: Sequence[Example]) -> None:
 
 
 def answer_sentences(predictor: Predictor, intro: str, read: Callable[[str], str] = input) -> None:
-    """Prints predictions for each typed line, until an empty line, the end of input or Ctrl-C at the prompt.
+    """Prints predictions for each line that `read` returns, until an empty line, the end of input or Ctrl-C.
 
-    Args:
-        predictor: a model whose first label means that there is no opinion.
-        intro: text about what a person can type, printed once.
-        read: function that prints its argument, a prompt, and returns a typed line; raises EOFError at the end of
-            input.
+    The first label of the model means that there is no opinion. `intro` states what a person can type.
     """
     with suppress(ImportError):
         import readline  # noqa: F401 -- `input` then has arrow keys and a history

@@ -6,13 +6,6 @@ without capitals, ends a phrase that begins with an article, a preposition or an
 
 The vector of a noun is its positive pointwise mutual information with the other words of its sentences (Church and
 Hanks 1990), with smoothed counts (Levy, Goldberg and Dagan 2015), reduced by a singular value decomposition.
-
-| source | split | selection of pairs |
-|---|---|---|
-| dev | dev | at random, from texts without training rows; metrics on these rows estimate the metrics on new texts |
-| nouns | train | if no model is given: texts with a noun of the aspect; each text gets a row for another aspect too |
-| predictions | train | if a model is given: pairs whose predicted label is the least probable (uncertainty sampling) |
-| random | train | at random, so that training includes opinions in texts without a noun of the aspect |
 """
 
 from __future__ import annotations
@@ -250,13 +243,10 @@ def propose(sentences: Sequence[str]) -> list[Proposal]:
 
 
 def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Sequence[str]) -> list[Proposal]:
-    """Returns a proposal for each of `names`, in their order: the one of that name in `proposals`, or a new one.
+    """Returns a proposal for each of `names`: the one of that name in `proposals`, or a new one.
 
-    Args:
-        sentences: the sentences of the proposals.
-        proposals: proposals to select from.
-        names: for each aspect the name of a proposal, a word of the sentences, or NAME=WORD,WORD. A WORD can be a
-            phrase ("car park"). With an empty list of words (NAME=), no sentence is found.
+    A name is that of a proposal, a word of the sentences, or NAME=WORD,WORD. A WORD can be a phrase ("car park"). With
+    an empty list of words (NAME=), no sentence is found.
 
     Raises:
         InputError: a given word occurs in no sentence, or a name is empty or repeated.
@@ -344,12 +334,8 @@ Pair = tuple[str, str]
 class SheetRow(NamedTuple):
     """A row of the sheet.
 
-    Attributes:
-        text: the text or sentence.
-        aspect: name of the aspect.
-        hint: words of the aspect that the text has, or a predicted label with its probability; else empty.
-        split: "train" or "dev", or another text that a file has in the column `split`.
-        label: the label; empty until labelled.
+    The hint has words of the aspect that the text has, or a predicted label with its probability. The split is "train",
+    "dev", or another text that a file has in the column `split`. The label is empty until labelled.
     """
 
     text: str
@@ -381,14 +367,10 @@ def new_rows(
 ) -> list[SheetRow]:
     """Returns at most `count` rows to label, dev rows first; training rows have no text of a dev row.
 
-    A quarter of the rows is dev, unless `labelled` has dev rows. A quarter is random if `source` is no model.
-
-    Args:
-        texts: distinct texts.
-        source: the model whose least certain predictions are chosen, or the aspects whose nouns are.
-        labelled: rows of an earlier sheet; no new row repeats one.
-        count: maximum number of rows.
-        seed: seed of the random rows.
+    A quarter of the rows is dev, drawn at random, unless `labelled` has dev rows: their metrics estimate the metrics on
+    new texts. With a model as `source`, the others are its least certain predictions. With aspects, a quarter is drawn
+    at random, so that training includes opinions without a noun, and the others have a noun of the aspect. No row
+    repeats one of `labelled`, the rows of an earlier sheet.
     """
     from_model = isinstance(source, Predictor)
     names = list(source.trained.task.aspects) if from_model else [one.name for one in source]
@@ -407,11 +389,10 @@ def new_rows(
 
 
 def dev_rows(texts: Sequence[str], aspects: Sequence[str], count: int, seed: int) -> list[SheetRow]:
-    """Returns at most `count` evaluation rows, drawn so that every (text, aspect) pair has the same probability.
+    """Returns at most `count` dev rows in random order; every pair of a text and an aspect has the same probability.
 
     At most the share MOST_DEV_TEXTS of the texts is drawn, but at least one text if `count` is not 0. Aspects are
-    assigned in a random cycle: one to each text, or several if there are fewer texts than rows. Texts are in random
-    order, so the first rows are a random sample too.
+    assigned in a random cycle: one to each text, or several if there are fewer texts than rows.
     """
     chosen = random.Random(f"dev {seed}")
     drawn = chosen.sample(texts, min(count, len(texts), max(1, int(MOST_DEV_TEXTS * len(texts)))))
@@ -482,16 +463,7 @@ def most_uncertain(
 
 
 def read_sheet(path: Path, columns: Columns) -> list[SheetRow]:
-    """Returns the labelled rows and all dev rows of a partly labelled CSV, in the order of the file.
-
-    Args:
-        path: the CSV.
-        columns: names of its columns, with those of aspect and label.
-
-    Raises:
-        DataError: the file cannot be read as CSV, or lacks the column of texts or aspects.
-        InputError: the file lacks the column of labels.
-    """
+    """Returns the labelled rows and all dev rows of a partly labelled CSV with these columns, in its order."""
     rows = []
     for record in read_table(path, replace(columns, label=None), "csv").to_dict("records"):
         if columns.label not in record:

@@ -64,16 +64,11 @@ _TITLES = ("precision in %", "recall in %", "F1 in %", "rows")
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Scores of a model on labelled rows, by label and aspect.
+    """Scores of a model on labelled rows: of each label, and of each label for each aspect that occurs in the rows.
 
-    Attributes:
-        labels: names of the labels.
-        confusion: (labels, labels) numbers of rows by true and predicted label.
-        by_label: scores of each label.
-        by_aspect: scores of each label, for each aspect that occurs in the rows.
-        errors: the most confident errors, at most ERRORS, most confident first; each has the keys line, text, target
-            (empty if the task has no targets), aspect, label, predicted, and confidence (probability of `predicted`).
-        error_count: number of all errors.
+    `confusion` has the (labels, labels) numbers of rows by true and predicted label. `errors` has the most confident
+    errors, at most ERRORS, with the keys line, text, target (empty if the task has no targets), aspect, label,
+    predicted, and confidence (the probability of `predicted`); `error_count` counts all errors.
     """
 
     labels: tuple[str, ...]
@@ -153,13 +148,9 @@ def _scores(one: ClassScores) -> list[str]:
 
 @dataclass(frozen=True)
 class Confidence:
-    """Calibration of a model on labelled rows.
+    """Calibration of a model on labelled rows: reliability without and with temperature scaling, accuracy by coverage.
 
-    Attributes:
-        temperatures: temperatures of the model; None for a model without temperature scaling, for which `before` and
-            `after` are equal.
-        before, after: reliability without and with temperature scaling.
-        covered: accuracy by coverage, with temperature scaling.
+    `temperatures` is None for a model without temperature scaling, for which `before` and `after` are equal.
     """
 
     temperatures: tuple[float, ...] | None
@@ -192,14 +183,13 @@ class Confidence:
 
     def caption(self) -> str:
         """Returns one sentence that compares mean confidence with accuracy."""
-        filled = [one for one in self.after.bins if one.rows]
-        total = sum(one.rows for one in filled)
-        confidence = sum(one.rows * one.confidence for one in filled) / total
-        accuracy = sum(one.rows * one.accuracy for one in filled) / total
+        bins = [one for one in self.after.bins if one.rows]
+        rows = [one.rows for one in bins]
+        confidence = np.average([one.confidence for one in bins], weights=rows)
+        accuracy = np.average([one.accuracy for one in bins], weights=rows)
+        finding = "overconfident" if confidence > accuracy else "underconfident"
         if abs(confidence - accuracy) < 0.01:
             finding = "well calibrated on average"
-        else:
-            finding = "overconfident" if confidence > accuracy else "underconfident"
         return (
             f"The model is {finding}: its mean confidence is {confidence:.0%}, and {accuracy:.0%} of its predictions"
             " are correct."
@@ -237,11 +227,9 @@ class Evaluation:
 
     Attributes:
         described: one line with the numbers of sentences, groups and rows, and the share of each label.
-        results: metrics of the model and its baselines, by title of the model or baseline.
+        results: metrics of the model and its baselines, by title.
         bounds: lower and upper bounds of confidence intervals, by title and name of the metric.
         notes: lines below the table of metrics.
-        breakdown: scores by label and aspect, and errors.
-        confidence: calibration of the model.
     """
 
     described: str
@@ -322,14 +310,9 @@ class Prediction(NamedTuple):
 
 @dataclass
 class Summary:
-    """Counts of predictions.
+    """Counts of predictions by context and label, of texts without a prediction, and of uncertain predictions.
 
-    Attributes:
-        labels: labels of the model, in their order.
-        has_absent: whether the first label means "no opinion".
-        counts: number of predictions by context and label.
-        skipped: number of texts without a prediction.
-        uncertain: number of predictions marked as uncertain.
+    If `has_absent`, the first label means "no opinion".
     """
 
     labels: tuple[str, ...]
@@ -372,37 +355,16 @@ def summarize(path: Path, form: PredictionFormat) -> Summary:
 
 def read_predictions(handle: Iterable[str], form: PredictionFormat) -> Iterator[Prediction]:
     """Yields a prediction, or a skipped text, for each line of a file, whose header is included for CSV."""
-    if form.data_format == "jsonl":
-        for line in handle:
-            found = json.loads(line)
-            label = found["label"] or ""
-            yield Prediction(
-                found["text"] or "",
-                form.task.context(found.get("target") or "", found["aspect"] or ""),
-                label,
-                (found["probabilities"] or {}).get(label, 0.0),
-                found.get("certainty") == UNCERTAIN,
-            )
-        return
-    for row in csv.DictReader(handle):
-        yield Prediction(
-            row["text"],
-            form.task.context(row.get("target", ""), row["aspect"]),
-            row["label"],
-            float(row.get(f"p({row['label']})") or 0.0) if row["label"] else 0.0,
-            row.get("certainty") == UNCERTAIN,
-        )
+    for row in map(json.loads, handle) if form.data_format == "jsonl" else csv.DictReader(handle):
+        label = row["label"] or ""
+        shares = row["probabilities"] if form.data_format == "jsonl" else {label: row.get(f"p({label})")}
+        context = form.task.context(row.get("target") or "", row["aspect"] or "")
+        probability = float(shares[label]) if label else 0.0
+        yield Prediction(row["text"] or "", context, label, probability, row.get("certainty") == UNCERTAIN)
 
 
 def write_summary(path: Path, summary: Summary, source: str, unit: str = "text") -> None:
-    """Writes the page as one HTML file that loads no other file.
-
-    Args:
-        path: path of the file.
-        summary: the counts.
-        source: name of the input, which the introduction of the page contains.
-        unit: unit of a prediction: "text", "sentence" or "document".
-    """
+    """Writes the summary of predictions for the file `source`, one for each `unit`, as an HTML page."""
     lead = f"Predictions for {source}, written by qacg predict. This page loads nothing from elsewhere."
     sections = [_overview(summary, unit), _sentences(summary)]
     write_text(path, page_html("Summary of predictions", lead, sections, style=page_file("summary.css")))
