@@ -60,7 +60,6 @@ def embedded(page):
 def test_analyze_page_has_the_maps_of_the_model(trained, page):
     first, second = embedded(page)
     assert [one["title"] for one in first["rows"]] == ["food", "price"] and len(second["rows"]) == 1
-    assert min(first["shades"][len(first["shades"]) // 2]) >= 246, "0 is white"
     for one in first["rows"]:
         maps = example_maps(trained, row(SENTENCES[0], one["title"]))
         assert one["tokens"] == maps.tokens

@@ -2,6 +2,7 @@
 
 import colorsys
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 import qacg_models.sentiment.report
 from html_tree import Tree
 from qacg_models.sentiment.report import Report, framed, loss_plot
-from qacg_models.sentiment.report.analysis import signed_shades, signed_table, token_strip
+from qacg_models.sentiment.report.analysis import signed_table, token_strip
 
 FOLDER = Path(qacg_models.sentiment.report.__file__).with_name("page")
 STYLES = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "viewer.css", "summary.css")}
+SCRIPT = (FOLDER / "viewer.js").read_text(encoding="utf-8")
 SCHEMES = ("light", "dark")
 TEXT, PART = 4.5, 3.0  # WCAG 2.2: contrast of text, and of meaningful parts
 NARROW = 358  # pixels between the margins of a phone with 390
@@ -79,8 +81,9 @@ def test_pages_use_only_named_colours():
 
 def shade(share):
     """The colour of a map at a share of the scale, from 0 (most negative) to 1."""
-    shades = signed_shades()
-    return np.array(shades[round(share * (len(shades) - 1))]) / 255
+    colours = json.loads(re.search(r"COLOURS = (\[.*?\],?\n\]);", SCRIPT, re.DOTALL)[1].replace("],\n]", "]]"))
+    places = np.linspace(0, 1, len(colours))
+    return np.array([np.interp(share, places, part) for part in zip(*colours)]) / 255
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

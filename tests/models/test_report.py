@@ -11,7 +11,7 @@ from qacg_models.cli.program import main
 from qacg_models.sentiment import demo
 from qacg_models.sentiment.calibration import read_calibration
 from qacg_models.sentiment.dataset import load_data, sample_directory, sample_reviews
-from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.sentiment.report import Report, html_table
 from qacg_models.sentiment.report.analysis import example_maps
 from qacg_models.sentiment.report.tables import text_table
@@ -94,17 +94,6 @@ def test_report_checks_the_folder_again_before_it_replaces(tmp_path):
     assert (tmp_path / "index.html").read_text() == "made while the report was"
 
 
-def test_demo_rows_are_picked_by_label():
-    dataset = load_data(sample_reviews(), ("train", "test"), DataOptions(wide=True))
-    rows, labels = dataset.splits["test"], dataset.task.labels
-    picked = demo.pick_rows(rows, labels)
-    assert [[labels[row.label] for row in pair] for pair in picked] == [["positive", "negative"]] * 2
-    assert all(one.sentence == other.sentence for one, other in picked)
-    assert len(picked[0][0].sentence) < len(picked[1][0].sentence)
-    assert demo.pick_rows(rows[::-1], labels) == picked
-    assert demo.pick_rows([row for row in rows if row.label == 0], labels) == []
-
-
 def test_tables_align_numbers_to_the_right():
     header, body = ["case", "ms"], [["short", "1.25"], ["a longer one", "n/a"], ["x", "10.5"]]
     assert text_table(header, body).splitlines() == [
@@ -166,7 +155,7 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     page = Tree(text)
     assert page.fetched == []
     viewers = [one for one in page.all("div") if one.get("class") == "viewer"]
-    assert len(viewers) == 1  # one text of these has a positive and a negative row
+    assert len(viewers) == 1
     labels = [one["aria-label"] for one in page.found if one.get("role") == "img"]
     assert labels[0].startswith("The model is ") and labels[1:] == ["training loss"]
     tables = json.loads((tmp_path / "report" / "tables.json").read_text())

@@ -15,7 +15,7 @@ from qacg_models.errors import InputError
 from qacg_models.sentiment.dataset import describe, load_data, sample_reviews
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
-from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions
+from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions, examples_of
 from qacg_models.sentiment.report import Cells
 from qacg_models.sentiment.report.tables import (
     MAJORITY,
@@ -30,8 +30,7 @@ from qacg_models.sentiment.report.tables import (
 )
 
 MARGIN = 0.15  # minimum lead of the model's strict accuracy over that of the majority baseline on test
-POSITIVE, NEGATIVE = "positive", "negative"
-TEXT = "The food was great, but the waiter was rude"
+TEXT, ASPECTS = "The food was great, but the waiter was rude", ["food", "service"]  # the analysed sentence
 INTRO = f"Type a sentence about a restaurant or an app. For example: {TEXT}"
 STEPS = ("machine", "agreement with the reference", "speed", "training", "evaluation", "report")
 SHAPES = ((8, 12, 128, 64), (2, 12, 512, 64))  # (B, H, L, D) of the speed table
@@ -62,8 +61,8 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions) -> int
         qacg_kernels), or if the model's strict accuracy on test is less than MARGIN above that of the majority
         baseline.
     """
-    from qacg_models.sentiment.report import Report, framed, loss_plot
-    from qacg_models.sentiment.report.analysis import VIEWER, add_reading, add_sentence
+    from qacg_models.sentiment.report import Report, framed, loss_plot, page_file
+    from qacg_models.sentiment.report.analysis import VIEWER, add_sentence
     from qacg_models.sentiment.training import check_output, train
 
     start = time.perf_counter()
@@ -72,12 +71,10 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions) -> int
     check_output(output, overwrite=True)
     dataset = load_data(sample_reviews(), options=DataOptions(wide=True))
     test, lines = dataset.splits["test"], describe(dataset)
-    shown = pick_rows(test, dataset.task.labels)
     # The page has the sections in this order. The steps below fill them in another order.
-    results, confidence = page.section("Results on the sample"), page.section("Confidence")
-    sentences = [page.section(f"Sentence {number}") for number in range(1, len(shown) + 1)]
-    titles = ("How to read the sentences", "Training", "Speed", "Agreement with the reference", "Machine")
-    reading, training, speed, agreement, machine = map(page.section, titles)
+    titles = ("Results on the sample", "Confidence", "A sentence", "How to read the sentence", "Training", "Speed")
+    results, confidence, sentence, reading, training, speed = map(page.section, titles)
+    agreement, machine = page.section("Agreement with the reference"), page.section("Machine")
 
     _announce(1)
     _machine(machine)
@@ -95,9 +92,8 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions) -> int
     _confidence(confidence, trained, test)
 
     _announce(6)
-    for number, (section, rows) in enumerate(zip(sentences, shown), 1):
-        add_sentence(section, f"maps-{number}", trained, rows)
-    add_reading(reading)
+    add_sentence(sentence, "maps", trained, examples_of(trained, [TEXT], ASPECTS))
+    reading.parts.append(page_file("reading.html"))
     loss = trained.record.loss
     if loss:
         training.picture(framed(loss_plot(loss), "training loss", role="img"), "Cross-entropy on the training rows")
@@ -138,23 +134,6 @@ def program() -> str:
 def _shown(path: Path) -> str:
     """Returns the path relative to the working directory if it is in that folder, otherwise unchanged."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def pick_rows(rows: Sequence[Example], labels: Sequence[str]) -> list[list[Example]]:
-    """Returns a positive and a negative row of at most two texts, chosen by text and labels, the same for every model.
-
-    The texts are the shortest one with both labels, and the shortest other one with more than eight words.
-    """
-    by_sentence: dict[str, list[Example]] = {}
-    for row in rows:
-        by_sentence.setdefault(row.sentence, []).append(row)
-    pairs = []
-    for sentence in sorted(by_sentence, key=lambda text: (len(text), text)):
-        first = {labels[row.label]: row for row in reversed(by_sentence[sentence])}
-        if POSITIVE in first and NEGATIVE in first:
-            pairs.append([first[POSITIVE], first[NEGATIVE]])
-    long = [pair for pair in pairs[1:] if len(pair[0].sentence.split()) > 8]
-    return [*pairs[:1], *long[:1]]
 
 
 def _announce(step: int) -> None:

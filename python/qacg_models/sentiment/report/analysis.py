@@ -34,31 +34,6 @@ from qacg_models.sentiment.report import (
 from qacg_models.sentiment.trained_model import TrainedModel, probabilities_of
 
 MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
-NAMES = {"softmax": "P (softmax)", "quasi": "λ·G (gated sigmoid)", "combined": "A = P + λ·G"}
-CAPTIONS = {
-    "softmax": "Attention between the words, before the aspect's part is added",
-    "quasi": "Attention that the aspect adds (blue) or takes away (orange)",
-    "combined": "The attention that the model uses, with the aspect's part",
-}
-READING = (
-    "Tokens are words and pieces of words. [CLS] marks the beginning of the input, and [SEP] the end of the text and of"
-    " the aspect's name; both are hidden unless you select Show [CLS] and [SEP]. Blue values are positive, orange"
-    " values negative; stronger colours are further from 0.",
-    "Rows of a map are the attending tokens, columns the attended tokens. P is softmax attention; λ·G is the gated"
-    " quasi-attention of the aspect, which adds attention (blue) or takes it away (orange); the model uses A ="
-    " P + λ·G. P has a scale from 0 to 1, on which the strength of the colour is the square root of the value. λ·G and"
-    " A each have one scale for all heads of a layer and all aspects of a sentence. With β = γ = 1, the default, λ lies"
-    " between −1 and 1; where it is 0, attention is plain softmax attention.",
-    "Sensitivity is the squared norm of the gradient of the predicted label's logit with respect to a token's"
-    " embedding: the effect of a small change of the token. Relevance distributes that logit over the tokens: blue"
-    " shares are positive, orange ones negative.",
-)
-# Orange to white to blue: the lower half of ColorBrewer's PuOr and the upper half of RdBu. Red would suggest an error.
-_COLOURS = (
-    *((127, 59, 8), (179, 88, 6), (224, 130, 20), (253, 184, 99), (254, 224, 182), (247, 247, 247)),
-    *((209, 229, 240), (146, 197, 222), (67, 147, 195), (33, 102, 172), (5, 48, 97)),
-)
-_SHADES = 65  # odd, so that the middle shade is the white of 0
 _STEPS = 32767
 
 
@@ -117,16 +92,16 @@ def check_has_gate(trained: TrainedModel) -> None:
         raise InputError(f"model: expected a QACG-BERT, got {trained.title}, which has no quasi-attention")
 
 
+def row_tokens(trained: TrainedModel, row: Example) -> list[str]:
+    """Returns the tokens of a row."""
+    return trained.tokenizer.convert_ids_to_tokens(trained.features([row])[0]["input_ids"])
+
+
 def row_inputs(trained: TrainedModel, row: Example) -> dict:
     """Returns a batch with one row: tensors by name, without labels; raises InputError for an unknown context."""
     batch = PaddingCollator(trained.tokenizer.pad_token_id)(trained.features([row]))
     batch.pop("labels", None)
     return batch
-
-
-def row_tokens(trained: TrainedModel, row: Example) -> list[str]:
-    """Returns the tokens of a row."""
-    return trained.tokenizer.convert_ids_to_tokens(trained.features([row])[0]["input_ids"])
 
 
 def word_places(tokens: Sequence[str]) -> list[int]:
@@ -172,7 +147,7 @@ def write_analysis(
     for number, group in enumerate(sentences.values(), 1):
         say(f"sentence {number} of {len(sentences)}: {', '.join(row.context for row in group)}")
         add_sentence(report.section(f"Sentence {number}"), f"maps-{number}", trained, group)
-    add_reading(report.section("How to read this page"))
+    report.section("How to read this page").parts.append(page_file("reading.html"))
     return report.write()
 
 
@@ -203,12 +178,6 @@ def add_sentence(section: Section, name: str, trained: TrainedModel, rows: Seque
     section.add("p", "Blue: attention. Orange: attention taken away. Page colour: 0.")
     section.parts.append(viewer(name, f"Attention maps of {section.title.lower()}", maps))
     _add_lambda(section, maps, trained.model.config.context_from_layer)
-
-
-def add_reading(section: Section) -> None:
-    """Adds the explanation of all figures of `add_sentence`."""
-    for text in READING:
-        section.add("p", text)
 
 
 def _add_tokens(section: Section, trained: TrainedModel, rows: Sequence[Example], titles: Sequence[str]) -> None:
@@ -314,18 +283,16 @@ def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> Markup:
         }
         for one in maps
     ]
-    data = {"layers": layers, "heads": heads, "names": NAMES, "captions": CAPTIONS, "shades": signed_shades()}
     note = element("noscript", element("p", "The viewer requires JavaScript.", kind="note"))
     return element(
-        "div", json_script(data | {"rows": rows}), note, kind="viewer", id=name, role="group", aria_label=title
+        "div",
+        json_script({"layers": layers, "heads": heads, "rows": rows}),
+        note,
+        kind="viewer",
+        id=name,
+        role="group",
+        aria_label=title,
     )
-
-
-def signed_shades() -> list[list[int]]:
-    """Returns the colours of signed values from the lowest to the highest: red, green and blue from 0 to 255."""
-    anchors, places = np.array(_COLOURS), np.linspace(0, 1, len(_COLOURS))
-    shades = [np.interp(np.linspace(0, 1, _SHADES), places, anchors[:, part]) for part in range(3)]
-    return np.stack(shades, axis=1).round().astype(int).tolist()
 
 
 def _packed(values: np.ndarray) -> dict:
