@@ -52,7 +52,7 @@ def test_breakdown_separates_aspects_and_sorts_errors():
     rows = [row(2, "food", 0), row(3, "food", 1, "fine soup"), row(4, "price", 2, "too dear")]
     found = Breakdown.of(OWN, rows, shares((0, 0.9), (2, 0.6), (1, 0.8)))
     assert set(found.by_aspect) == {"food", "price"}
-    assert [one.support for one in found.by_aspect["price"]] == [0, 0, 1]
+    assert [one.support for one in found.by_aspect["price"].values()] == [0, 0, 1]
     assert [(one["line"], one["text"], one["predicted"]) for one in found.errors] == [
         (4, "too dear", OWN.labels[1]),
         (3, "fine soup", OWN.labels[2]),

@@ -37,7 +37,7 @@ def pages(trained, tmp_path_factory):
     """The page of an analysis, and one with every other part of the demo's report."""
     folder = tmp_path_factory.mktemp("pages")
     rows = [Example("", TEXTS[2], aspect, "", aspect, 1, 1) for aspect in ("food", "price")]
-    analysis = write_analysis(trained, rows, folder / "analysis", title="Looked at", say=lambda line: None)
+    analysis = write_analysis(trained, rows, folder / "analysis")
     report = Report(folder / "report", "A title that is long enough to need a second line on a telephone", "A lead")
     results, confidence, training, machine = (report.section(f"Part {number}") for number in range(4))
     columns = ["case", *(f"a long title {number}" for number in range(9))]

@@ -122,7 +122,5 @@ table = SimpleNamespace(
     run=_table,
 )
 info = SimpleNamespace(
-    HELP="print versions, hardware and available backends",
-    add_arguments=_add_info_arguments,
-    run=_info,
+    HELP="print versions, hardware and available backends", add_arguments=_add_info_arguments, run=_info
 )

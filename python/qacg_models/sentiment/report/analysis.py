@@ -11,7 +11,7 @@ text or as a tooltip, so that colour is not the only cue.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,16 +21,7 @@ from qacg_models.attribution import layerwise_relevance, token_sensitivity
 from qacg_models.errors import InputError
 from qacg_models.sentiment.encoding import PaddingCollator
 from qacg_models.sentiment.example import Example
-from qacg_models.sentiment.report import (
-    Markup,
-    Report,
-    Section,
-    element,
-    framed,
-    html_table,
-    json_script,
-    page_file,
-)
+from qacg_models.sentiment.report import Markup, Report, Section, element, framed, html_table, json_script, page_file
 from qacg_models.sentiment.trained_model import TrainedModel, probabilities_of
 
 MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
@@ -109,26 +100,15 @@ def word_places(tokens: Sequence[str]) -> list[int]:
     return [place for place, token in enumerate(tokens) if token not in MARKERS] or list(range(len(tokens)))
 
 
-def write_analysis(
-    trained: TrainedModel,
-    rows: Sequence[Example],
-    folder: Path | str,
-    *,
-    title: str,
-    say: Callable[[str], None] = print,
-) -> Path:
+def write_analysis(trained: TrainedModel, rows: Sequence[Example], folder: Path | str) -> Path:
     """Writes a page with the maps, gates and token scores of rows, and their numbers; returns the path of the page.
 
-    Args:
-        trained: a QACG-BERT.
-        rows: sentences with contexts, at least one; rows of one sentence are shown side by side. Labels can be None.
-        folder: folder of the page; an earlier page is replaced.
-        title: title of the page.
-        say: called with one line of progress before the analysis of each sentence.
+    Rows of one sentence, which have different contexts, are shown side by side; labels can be None. Prints a line
+    before the analysis of each sentence. An earlier page in `folder` is replaced.
 
     Raises:
         InputError: there are no rows; a sentence has a context twice; the model is not a QACG-BERT; a context is
-            unknown; `folder` is a file or has a page that qacg did not write; or a file cannot be written.
+            unknown; or the page cannot be written.
     """
     check_has_gate(trained)
     if not rows:
@@ -143,9 +123,9 @@ def write_analysis(
             )
         group.append(row)
     lead = f"{trained.title}; written by qacg analyze. This page loads nothing from elsewhere."
-    report = Report(folder, title, lead, **VIEWER)
+    report = Report(folder, "Attention maps and token scores", lead, **VIEWER)
     for number, group in enumerate(sentences.values(), 1):
-        say(f"sentence {number} of {len(sentences)}: {', '.join(row.context for row in group)}")
+        print(f"sentence {number} of {len(sentences)}: {', '.join(row.context for row in group)}")
         add_sentence(report.section(f"Sentence {number}"), f"maps-{number}", trained, group)
     report.section("How to read this page").parts.append(page_file("reading.html"))
     return report.write()

@@ -13,23 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qacg_models.sentiment.calibration import (
-    BINS,
-    VALIDITY,
-    Covered,
-    Reliability,
-    accuracy_by_coverage,
-    reliability,
-)
+from qacg_models.sentiment.calibration import BINS, VALIDITY, Covered, Reliability, accuracy_by_coverage, reliability
 from qacg_models.sentiment.example import Example, Task
-from qacg_models.sentiment.metrics import (
-    ClassScores,
-    Metrics,
-    class_scores,
-    confusion_matrix,
-    plain,
-    wilson_interval,
-)
+from qacg_models.sentiment.metrics import ClassScores, Metrics, class_scores, confusion_matrix, plain, wilson_interval
 from qacg_models.sentiment.predictor import UNCERTAIN, PredictionFormat
 from qacg_models.sentiment.report import (
     Cells,
@@ -71,25 +57,24 @@ class Breakdown:
     predicted, and confidence (the probability of `predicted`); `error_count` counts all errors.
     """
 
-    labels: tuple[str, ...]
     confusion: np.ndarray
-    by_label: tuple[ClassScores, ...]
-    by_aspect: dict[str, tuple[ClassScores, ...]]
+    by_label: dict[str, ClassScores]
+    by_aspect: dict[str, dict[str, ClassScores]]
     errors: tuple[dict, ...]
     error_count: int
 
     @classmethod
     def of(cls, task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Breakdown:
         """Returns the breakdown of N labelled rows with (N, labels) predicted probabilities."""
-        classes, predicted = len(task.labels), probabilities.argmax(axis=1)
+        predicted = probabilities.argmax(axis=1)
         gold = np.array([row.label for row in rows])
         aspect = np.array([row.aspect for row in rows])
-        confusion = confusion_matrix(gold, predicted, classes)
-        by_aspect = {
-            name: class_scores(confusion_matrix(gold[aspect == name], predicted[aspect == name], classes))
-            for name in task.aspects
-            if (aspect == name).any()
-        }
+
+        def scores(chosen: np.ndarray) -> dict[str, ClassScores]:
+            found = class_scores(confusion_matrix(gold[chosen], predicted[chosen], len(task.labels)))
+            return dict(zip(task.labels, found))
+
+        places = {name: np.flatnonzero(aspect == name) for name in task.aspects}
         confidence = probabilities.max(axis=1)
         wrong = np.flatnonzero(gold != predicted)
         errors = []
@@ -98,26 +83,32 @@ class Breakdown:
             names = {"label": task.labels[gold[index]], "predicted": task.labels[predicted[index]]}
             found = {"line": row.line, "text": row.sentence, "target": row.target, "aspect": row.aspect, **names}
             errors.append(found | {"confidence": float(confidence[index])})
-        return cls(task.labels, confusion, class_scores(confusion), by_aspect, tuple(errors), len(wrong))
+        return cls(
+            confusion_matrix(gold, predicted, len(task.labels)),
+            scores(np.arange(len(gold))),
+            {name: scores(chosen) for name, chosen in places.items() if len(chosen)},
+            tuple(errors),
+            len(wrong),
+        )
 
     def label_cells(self) -> Cells:
         """Returns the table of scores by label."""
-        return ["label", *_TITLES], [[name, *_scores(one)] for name, one in zip(self.labels, self.by_label)]
+        return ["label", *_TITLES], [[name, *_scores(one)] for name, one in self.by_label.items()]
 
     def aspect_cells(self) -> Cells:
         """Returns the table of scores by aspect and label; labels without rows are left out."""
         rows = [
             [aspect, name, *_scores(one)]
             for aspect, scores in self.by_aspect.items()
-            for name, one in zip(self.labels, scores)
+            for name, one in scores.items()
             if one.support
         ]
         return ["aspect", "label", *_TITLES], rows
 
     def confusion_cells(self) -> Cells:
         """Returns the confusion matrix."""
-        rows = [[name, *map(str, counts)] for name, counts in zip(self.labels, self.confusion.tolist())]
-        return ["label", *(f"predicted {name}" for name in self.labels)], rows
+        rows = [[name, *map(str, counts)] for name, counts in zip(self.by_label, self.confusion.tolist())]
+        return ["label", *(f"predicted {name}" for name in self.by_label)], rows
 
     def error_cells(self) -> Cells:
         """Returns the table of errors."""
@@ -129,8 +120,8 @@ class Breakdown:
     def to_json(self) -> dict:
         """Returns the breakdown as JSON types, with NaN as None."""
 
-        def by_name(scores: Sequence[ClassScores]) -> dict:
-            return {name: plain(one) for name, one in zip(self.labels, scores)}
+        def by_name(scores: Mapping[str, ClassScores]) -> dict:
+            return {name: plain(one) for name, one in scores.items()}
 
         return {
             "labels": by_name(self.by_label),

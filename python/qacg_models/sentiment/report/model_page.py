@@ -17,18 +17,12 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from qacg_kernels import __version__
 from qacg_models.errors import InputError
 from qacg_models.sentiment.calibration import VALIDITY
-from qacg_models.sentiment.report import (
-    Markup,
-    Section,
-    element,
-    json_script,
-    page_file,
-    page_html,
-    write_text,
-)
+from qacg_models.sentiment.report import Markup, Section, element, json_script, page_file, page_html, write_text
 from qacg_models.sentiment.report.evaluation import SUMMARY_READING
 from qacg_models.sentiment.trained_model import TrainedModel
 
@@ -209,10 +203,6 @@ def _classes(clean: bool, ideographs: bool, strip_accents: bool) -> dict[str, li
 
 def _ranges(codes: Iterable[int]) -> list[list[int]]:
     """Returns sorted numbers as ranges [first, last]."""
-    found: list[list[int]] = []
-    for code in sorted(codes):
-        if found and found[-1][1] == code - 1:
-            found[-1][1] = code
-        else:
-            found.append([code, code])
-    return found
+    numbers = np.array(sorted(codes), dtype=int)
+    parts = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+    return [[int(part[0]), int(part[-1])] for part in parts if len(part)]
