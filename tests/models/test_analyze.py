@@ -14,13 +14,7 @@ from matplotlib.image import imread
 from qacg_models import layerwise_relevance, token_sensitivity
 from qacg_models.cli.program import main
 from qacg_models.sentiment.example import Example
-from qacg_models.sentiment.report.analysis import (
-    example_maps,
-    row_inputs,
-    token_strip,
-    word_places,
-    write_analysis,
-)
+from qacg_models.sentiment.report.analysis import example_maps, row_inputs, token_strip, word_places, write_analysis
 from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS, write_model
 

@@ -1,5 +1,6 @@
 """Scores by label and aspect, confusion matrix and errors of `qacg evaluate`."""
 
+import html
 import json
 import math
 from dataclasses import replace
@@ -103,7 +104,7 @@ def test_evaluate_page_shows_the_breakdown(evaluation):
     content, page, _ = evaluation
     for title in ("Scores by label", "Scores by aspect", "Confusion matrix", "Most confident errors"):
         assert f"<h3>{title}</h3>" in page
-    assert content["breakdown"]["errors"][0]["text"].replace("<", "&lt;").replace(">", "&gt;") in page
+    assert html.escape(content["breakdown"]["errors"][0]["text"]) in page
 
 
 def test_model_card_has_the_scores_of_qacg_evaluate(small_data, tmp_path, capsys):

@@ -176,17 +176,7 @@ def test_released_protocol_reports_selection_on_test(small_data, tmp_path, capsy
     record = json.loads((output / "training.json").read_text())
     assert record["selected"]["split"] == "test"
     assert record["options"] | {"balance": 1.0, "eval_every": 25, "pooler": "cls"} == record["options"]
-    assert (
-        main(
-            [
-                "evaluate",
-                str(output),
-                "--data",
-                str(small_data),
-            ]
-        )
-        == 0
-    )
+    assert main(["evaluate", str(output), "--data", str(small_data)]) == 0
     printed = capsys.readouterr().out
     assert "QACG-BERT (chosen on test)" in printed and "optimistic" in printed
     assert main(["evaluate", str(output), "--data", str(small_data), "--json"]) == 0
@@ -238,12 +228,7 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     fails(capsys, wrong, f"{data}:1: columns: expected 'review', 'topic', 'verdict'", "with --delimiter ';'")
     assert main(train) == 0
     assert "no dev file: 10% of the training sentences are used as dev" in capsys.readouterr().out
-    evaluate = [
-        "evaluate",
-        model,
-        "--data",
-        str(data),
-    ]
+    evaluate = ["evaluate", model, "--data", str(data)]
     assert main([*evaluate, "--split", "dev"]) == 0
     assert "metrics are identical to those that training stored" in capsys.readouterr().out
     assert main(evaluate) == 0

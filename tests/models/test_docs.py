@@ -15,13 +15,7 @@ import qacg_models
 import torch
 from docs_pages import DOCS, all_pages, commands, example_module, page, snippets, text_blocks
 from encoders import bert_config, build
-from qacg_models import (
-    BertSumConfig,
-    CGBertConfig,
-    PlainBertConfig,
-    QACGBertConfig,
-    QueryAttentionConfig,
-)
+from qacg_models import BertSumConfig, CGBertConfig, PlainBertConfig, QACGBertConfig, QueryAttentionConfig
 from qacg_models.cli.program import COMMANDS as PROGRAM, main
 from qacg_models.sentiment.encoding import train_tokenizer
 from qacg_models.sentiment.options import RECIPES

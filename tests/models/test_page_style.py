@@ -18,7 +18,6 @@ STYLES = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("report
 SCRIPT = (FOLDER / "viewer.js").read_text(encoding="utf-8")
 SCHEMES = ("light", "dark")
 TEXT, PART = 4.5, 3.0  # WCAG 2.2: contrast of text, and of meaningful parts
-NARROW = 358  # pixels between the margins of a phone with 390
 
 
 def variables(scheme):
@@ -49,11 +48,6 @@ def contrast(one, other):
 
     low, high = sorted((luminance(np.asarray(one)), luminance(np.asarray(other))))
     return (high + 0.05) / (low + 0.05)
-
-
-def test_contrast_function_matches_wcag():
-    assert contrast(colour("#000000"), colour("#ffffff")) == pytest.approx(21)
-    assert contrast(colour("#777777"), colour("#ffffff")) == pytest.approx(4.48, abs=0.005)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -101,13 +95,6 @@ def test_maps_have_the_colours_of_texts(scheme):
         assert abs(text - drawn) < 0.06, "texts and maps have the same colours"
 
 
-def test_only_frames_are_wider_than_a_phone():
-    for style in STYLES.values():
-        for size, unit in re.findall(r"(?<!max-)\bwidth: ([\d.]+)(px|rem|em)", style):
-            assert float(size) * (1 if unit == "px" else 16) <= NARROW
-    assert re.search(r"\.frame \{ overflow-x: auto; max-width: 100%", STYLES["report.css"])
-
-
 @pytest.fixture
 def page(tmp_path):
     report = Report(tmp_path / "report", "Title", "Lead")
@@ -144,7 +131,7 @@ def test_page_has_landmarks_and_ordered_headings(page):
     assert page.all("html")[0]["lang"] == "en" and page.all("nav")[0]["aria-label"]
     levels = [int(one["tag"][1]) for one in page.all("h1", "h2", "h3")]
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-    assert all(one["aria-labelledby"] in page.ids for one in page.all("section"))
+    assert all(one["aria-labelledby"] in [part.get("id") for part in page.found] for one in page.all("section"))
     assert all(one["scope"] in ("row", "col") for one in page.all("th"))
     schemes = [one["content"] for one in page.all("meta") if one.get("name") == "color-scheme"]
     assert schemes == ["light dark"]
@@ -156,8 +143,5 @@ def test_signed_table_has_numbers_as_text():
         ("+0.500", "number plus", "--v:1.00"),
         ("−0.250", "number minus", "--v:0.50"),
     ]
-    assert [(one["text"], one["scope"]) for one in table.all("th")] == [
-        ("head <1>", "col"),
-        ("head 2", "col"),
-        ("layer 1", "row"),
-    ]
+    titles = [(one["text"], one["scope"]) for one in table.all("th")]
+    assert titles == [("head <1>", "col"), ("head 2", "col"), ("layer 1", "row")]
