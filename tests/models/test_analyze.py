@@ -14,13 +14,7 @@ from matplotlib.image import imread
 from qacg_models import layerwise_relevance, token_sensitivity
 from qacg_models.cli.program import main
 from qacg_models.sentiment.example import Example
-from qacg_models.sentiment.report.analysis import (
-    example_maps,
-    row_inputs,
-    token_strip,
-    word_places,
-    write_analysis,
-)
+from qacg_models.sentiment.report.analysis import example_maps, row_inputs, token_strip, word_places, write_analysis
 from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS, write_model
 
@@ -37,7 +31,7 @@ def page(trained, tmp_path_factory):
     """A page with two sentences, the first with two aspects."""
     folder = tmp_path_factory.mktemp("page") / "page"
     rows = [row(SENTENCES[0], "food"), row(SENTENCES[0], "price"), row(SENTENCES[1], "service", 2)]
-    return write_analysis(trained, rows, folder, title="A <title>", say=lambda line: None)
+    return write_analysis(trained, rows, folder)
 
 
 def row(sentence, aspect, label=None):
@@ -60,7 +54,6 @@ def embedded(page):
 def test_analyze_page_has_the_maps_of_the_model(trained, page):
     first, second = embedded(page)
     assert [one["title"] for one in first["rows"]] == ["food", "price"] and len(second["rows"]) == 1
-    assert min(first["shades"][len(first["shades"]) // 2]) >= 246, "0 is white"
     for one in first["rows"]:
         maps = example_maps(trained, row(SENTENCES[0], one["title"]))
         assert one["tokens"] == maps.tokens
@@ -96,7 +89,6 @@ def test_analyze_page_is_offline_and_escapes_texts(page):
     assert "default-src 'none'" in text and "http-equiv" in text
     assert "<b>" not in text
     assert html.escape(SENTENCES[0]) in text
-    assert "A &lt;title&gt;" in text
     assert not re.search(r"@import|fetch\(|XMLHttpRequest|import\(", text)
 
 
@@ -134,12 +126,12 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
         assert main(["analyze", model, *arguments, "--output", str(tmp_path / "none")]) == 2
         assert expected in capsys.readouterr().err
     with raises("InputError: rows: expected at least one"):
-        write_analysis(trained, [], tmp_path / "none", title="")
+        write_analysis(trained, [], tmp_path / "none")
     with raises("InputError: expected each context at most once per sentence, got 'food' twice for 'service is slow'"):
-        write_analysis(trained, [row(TEXTS[1], "food")] * 2, tmp_path / "none", title="")
+        write_analysis(trained, [row(TEXTS[1], "food")] * 2, tmp_path / "none")
     bert = load_trained(write_model(tmp_path / "bert", kind="bert", layers=1))
     with raises("InputError: model: expected a QACG-BERT, got BERT, which has no quasi-attention"):
-        write_analysis(bert, [row(TEXTS[1], "food")], tmp_path / "none", title="")
+        write_analysis(bert, [row(TEXTS[1], "food")], tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 

@@ -1,5 +1,6 @@
 """Scores by label and aspect, confusion matrix and errors of `qacg evaluate`."""
 
+import html
 import json
 import math
 from dataclasses import replace
@@ -52,7 +53,7 @@ def test_breakdown_separates_aspects_and_sorts_errors():
     rows = [row(2, "food", 0), row(3, "food", 1, "fine soup"), row(4, "price", 2, "too dear")]
     found = Breakdown.of(OWN, rows, shares((0, 0.9), (2, 0.6), (1, 0.8)))
     assert set(found.by_aspect) == {"food", "price"}
-    assert [one.support for one in found.by_aspect["price"]] == [0, 0, 1]
+    assert [one.support for one in found.by_aspect["price"].values()] == [0, 0, 1]
     assert [(one["line"], one["text"], one["predicted"]) for one in found.errors] == [
         (4, "too dear", OWN.labels[1]),
         (3, "fine soup", OWN.labels[2]),
@@ -103,7 +104,7 @@ def test_evaluate_page_shows_the_breakdown(evaluation):
     content, page, _ = evaluation
     for title in ("Scores by label", "Scores by aspect", "Confusion matrix", "Most confident errors"):
         assert f"<h3>{title}</h3>" in page
-    assert content["breakdown"]["errors"][0]["text"].replace("<", "&lt;").replace(">", "&gt;") in page
+    assert html.escape(content["breakdown"]["errors"][0]["text"]) in page
 
 
 def test_model_card_has_the_scores_of_qacg_evaluate(small_data, tmp_path, capsys):

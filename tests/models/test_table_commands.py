@@ -207,12 +207,7 @@ def unquoted(tmp_path):
 EVERY_READER = {
     "check": lambda path, model: ["check", path],
     "train": lambda path, model: ["train", "--data", path, "--output", path.with_name("trained")],
-    "evaluate": lambda path, model: [
-        "evaluate",
-        model,
-        "--data",
-        path,
-    ],
+    "evaluate": lambda path, model: ["evaluate", model, "--data", path],
     "predict": lambda path, model: ["predict", model, "--input", path],
     "suggest": lambda path, model: [
         "suggest",

@@ -33,14 +33,8 @@ _LAUNCH = (
     " os.dup2(ends[0], 3); os.dup2(ends[1], 4); os.execv(sys.argv[3], sys.argv[3:])"
 )
 _FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--no-default-browser-check",
-    "--hide-scrollbars",
-    "--remote-debugging-pipe",
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--no-default-browser-check", "--hide-scrollbars", "--remote-debugging-pipe"),
 )
 
 
@@ -78,18 +72,14 @@ class Browser:
             self._call(f"{domain}.enable")
 
     def show(self, address: str, width: int = 1280, scheme: str = "light", height: int = 900) -> None:
-        """Loads a page into a window of this size in CSS pixels, with a colour scheme, and waits until it is loaded."""
-        self.resize(width, height)
+        """Loads a page into a window of this size in CSS pixels, and waits; narrow windows emulate a phone."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self._call("Emulation.setDeviceMetricsOverride", **size)
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._call("Page.navigate", url="about:blank")  # an address that differs only by its fragment is not reloaded
         self.messages, self.requests = [], []
         self._call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
-
-    def resize(self, width: int, height: int = 900) -> None:
-        """Changes the window's size, in CSS pixels; narrow windows emulate a phone."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        self._call("Emulation.setDeviceMetricsOverride", **size)
 
     def wait(self, condition: str) -> None:
         """Waits until a JavaScript expression is true."""
@@ -126,22 +116,22 @@ class Browser:
         self._call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
         self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
-    def press(self, key: str, shift: bool = False) -> None:
+    def press(self, key: str) -> None:
         """Presses and releases Tab, Enter, the space bar or an arrow key, by its name in `KeyboardEvent.key`."""
         code = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}[key]
-        fields = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
-        text = {"Enter": "\r", " ": " "}.get(key)
-        self._call("Input.dispatchKeyEvent", type="keyDown", **fields, **({"text": text} if text else {}))
+        fields = {"key": key, "windowsVirtualKeyCode": code}
+        text = {"Enter": {"text": "\r"}, " ": {"text": " "}}.get(key, {})
+        self._call("Input.dispatchKeyEvent", type="keyDown", **fields, **text)
         self._call("Input.dispatchKeyEvent", type="keyUp", **fields)
 
     def type(self, text: str) -> None:
         """Types a text into the element with the focus."""
         self._call("Input.insertText", text=text)
 
-    def picture(self, path: Path, top: float = 0, height: float | None = None) -> None:
-        """Writes a PNG of the page from `top` on: the window's width, and `height` pixels, or None for the rest."""
-        width, whole = self.value("[innerWidth, document.documentElement.scrollHeight]")
-        clip = {"x": 0, "y": top, "width": width, "height": height or whole - top, "scale": 1}
+    def picture(self, path: Path) -> None:
+        """Writes a PNG of the whole page."""
+        width, height = self.value("[innerWidth, document.documentElement.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         answer = self._call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(answer["data"]))
 
@@ -171,15 +161,17 @@ class Browser:
 
     def _note(self, event: dict) -> None:
         params = event.get("params", {})
-        if event.get("method") == "Runtime.consoleAPICalled":
-            self.messages.append(" ".join(str(part.get("value", part.get("description"))) for part in params["args"]))
-        elif event.get("method") == "Runtime.exceptionThrown":
-            details = params["exceptionDetails"]
-            self.messages.append(details.get("exception", {}).get("description", details["text"]))
-        elif event.get("method") == "Network.requestWillBeSent":
-            self.requests.append(params["request"]["url"])
-        elif event.get("method") == "Log.entryAdded":
-            self.messages.append(params["entry"]["text"])
+        match event.get("method"):
+            case "Runtime.consoleAPICalled":
+                parts = (str(part.get("value", part.get("description"))) for part in params["args"])
+                self.messages.append(" ".join(parts))
+            case "Runtime.exceptionThrown":
+                details = params["exceptionDetails"]
+                self.messages.append(details.get("exception", {}).get("description", details["text"]))
+            case "Network.requestWillBeSent":
+                self.requests.append(params["request"]["url"])
+            case "Log.entryAdded":
+                self.messages.append(params["entry"]["text"])
 
     def _send(self, message: dict) -> None:
         data = json.dumps(message).encode() + b"\0"

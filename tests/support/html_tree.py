@@ -20,9 +20,6 @@ class Tree(HTMLParser):
         if tag not in self.VOID:
             self.open.append(element)
 
-    def handle_startendtag(self, tag, attributes):
-        self.found.append({"tag": tag, **dict(attributes), "text": "", "around": list(self.open)})
-
     def handle_endtag(self, tag):
         assert self.open.pop()["tag"] == tag
 
@@ -32,10 +29,6 @@ class Tree(HTMLParser):
 
     def all(self, *tags):
         return [element for element in self.found if element["tag"] in tags]
-
-    @property
-    def ids(self):
-        return {element.get("id") for element in self.found}
 
     @property
     def fetched(self):

@@ -87,53 +87,39 @@ def aspect_of(noun):
     return next((name for name, parts in RESTAURANT.items() if noun in parts[0].split("|")), None)
 
 
-# By aspect: its relative frequency, and remarks about it. No remark is from a real review.
+# By aspect of an app: its relative frequency, and remarks about it. No remark is from a real review.
 APP = {
     "ads": (
         22,
-        "way too many ads|ads every 5 seconds|ads ads ads|so many ads now|remove ads pls|ads cover half my screen|"
-        "used to be good, now full of ads|30 sec ads after every level|no ads, love it|hate ads",
+        "way too many ads|ads every 5 seconds|ads ads ads|so many ads now|remove ads pls|no ads, love it|hate ads",
     ),
     "price": (
         12,
-        "subscription too expensive|price doubled|great price|premium not worth it|subscription for everything|"
-        "free version useless|refund never came|cheap subscription",
+        "subscription too expensive|price doubled|great price|subscription for everything|cheap subscription",
     ),
     "stability": (
         16,
-        "crashes constantly|keeps crashing on startup|crash after crash|freezes every 10 mins|full of bugs|buggy mess|"
-        "no crashes so far|constant freezes",
+        "crashes constantly|keeps crashing on startup|crash after crash|freezes every 10 mins|buggy mess",
     ),
-    "login": (
-        10,
-        "login broken|cant login|login loop since yesterday|password reset never works|forgot password, no email|"
-        "account gone|login fast and easy|lost my account",
-    ),
+    "login": (10, "login broken|cant login|login loop since yesterday|forgot password, no email|login fast and easy"),
     "battery": (
         8,
         "battery drain|drains battery in 2 hrs|kills battery|battery usage insane|good battery life|phone hot",
     ),
-    "support": (
-        8,
-        "support never answers|support useless|great support|emailed support twice, no reply|quick reply from support",
-    ),
-    "design": (
-        10,
-        "clean design|design ugly|new design confusing|nice layout|love dark mode|buttons tiny|dark mode pls",
-    ),
+    "support": (8, "support never answers|support useless|great support|emailed support twice, no reply"),
+    "design": (10, "clean design|design ugly|new design confusing|nice layout|love dark mode|buttons tiny"),
     "updates": (9, "latest update ruined it|update broke everything|bring back old version|great update|updates daily"),
     "sync": (7, "sync fails|sync between devices works great|lost all notes after sync|backup gone|backup works"),
     "sound": (5, "volume too low|sound stutters|great sound|no sound on bluetooth|music stops randomly"),
 }
 REMARKS = (
-    "love it|5 stars|1 star|uninstalled|btw im on pixel|lol|had it 10 mins|works fine|waste of time|thx devs|"
-    "pls fix|best app ever|would recommend|tried it at noon|meh|since yesterday|omg|using it daily|"
-    "my kid loves it|dont bother"
+    "love it|5 stars|1 star|uninstalled|btw im on pixel|lol|had it 10 mins|works fine|waste of time|thx devs|pls fix|"
+    "best app ever|would recommend|tried it at noon|meh|since yesterday|omg|using it daily|my kid loves it|dont bother"
 )
 
 
 def terse_reviews(count=600):
-    """Makes `count` reviews of an app, each with the aspects that it is about."""
+    """Makes `count` reviews of an app in lower case, almost without articles, each with the aspects it is about."""
     draw, found = random.Random("app 0"), []
     shares = [share for share, _ in APP.values()]
     for _ in range(count):

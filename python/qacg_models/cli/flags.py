@@ -42,46 +42,32 @@ def add_option_flags(
     default_of: Callable[[str], str | None] = lambda name: None,
     show_defaults: bool = True,
 ) -> None:
-    """Adds a flag for each named field of a dataclass; flags that are not given are absent from the parsed arguments.
+    """Adds a flag for each named field of a dataclass with the metadata of `option`.
 
-    Help texts have the first sentence of the field's description, and the reference page of the configuration has all.
-
-    Args:
-        parser: the parser or argument group to which the flags are added.
-        options: the dataclass; its fields have the metadata of `option`.
-        names: names of the fields; the flag of `from_checkpoint` is `--from`.
-        default_of: function that describes the default of a field whose default is None, for the help text.
-        show_defaults: whether the help texts have the defaults.
+    Flags that are not given are absent from the parsed arguments. Help texts have the first sentence of the field's
+    description, and the reference page of the configuration has all. `default_of` describes the default of a field
+    whose default is None.
     """
     by_name = {field.name: field for field in fields(options)}
     for name in names:
-        field = by_name[name]
-        metadata, kind = field.metadata, kind_of(field)
+        field, metadata, kind = by_name[name], by_name[name].metadata, kind_of(by_name[name])
         metavar = metadata["metavar"] or METAVARS.get(kind)
         default = default_of(name) if field.default is None else format_value(field.default)
-        settings: dict = {"dest": name, "default": argparse.SUPPRESS}
-        if kind is bool or not show_defaults:
-            default = None
         if kind is bool:
-            settings |= {"action": "store_true"}
+            settings, default = {"action": "store_true"}, None
         elif kind is list:
-            settings |= {"nargs": "+", "metavar": metavar}
+            settings = {"nargs": "+", "metavar": metavar}
         elif metadata["choices"]:
-            settings |= {"choices": metadata["choices"]}
+            settings = {"choices": metadata["choices"]}
         else:
-            settings |= {"type": kind, "metavar": metavar}
+            settings = {"type": kind, "metavar": metavar}
         flag = "--" + name.replace("_checkpoint", "").replace("_", "-")
-        first_sentence = metadata["help"].split(". ")[0]
-        parser.add_argument(flag, help=help_text(first_sentence, default), **settings)
+        text = help_text(metadata["help"].split(". ")[0], default if show_defaults else None)
+        parser.add_argument(flag, dest=name, default=argparse.SUPPRESS, help=text, **settings)
 
 
 def add_table_flags(parser: argparse.ArgumentParser, of_model: bool = False) -> None:
-    """Adds the flags for reading labelled tables.
-
-    Args:
-        parser: the parser of the command.
-        of_model: whether a trained model has the values of flags that are not given.
-    """
+    """Adds the flags for reading labelled tables; with `of_model`, a trained model has the values not given."""
     group = parser.add_argument_group("tables", AS_IN_TRAINING if of_model else None)
     add_option_flags(group, DataOptions, TABLE_FLAGS, show_defaults=not of_model)
 
@@ -89,12 +75,8 @@ def add_table_flags(parser: argparse.ArgumentParser, of_model: bool = False) -> 
 def add_text_flags(parser: argparse.ArgumentParser, columns: Sequence[str] = (), note: str | None = None) -> None:
     """Adds the flags for reading a file of texts.
 
-    Flags that are not given are None (`--format`: auto, `--skip-empty`: False); see `resolve_text_flags`.
-
-    Args:
-        parser: the parser of the command.
-        columns: names of the fields in TABLE_FLAGS that name further columns.
-        note: text below the title of the group, which has the defaults; None: the help texts have them.
+    Flags that are not given are None (`--format`: auto, `--skip-empty`: False); see `resolve_text_flags`. `columns` are
+    the fields in TABLE_FLAGS that name further columns. `note`, below the title of the group, replaces the defaults.
     """
     group = parser.add_argument_group("tables", note)
     group.add_argument(
@@ -112,15 +94,7 @@ def add_text_flags(parser: argparse.ArgumentParser, columns: Sequence[str] = (),
 
 
 def resolve_text_flags(arguments: argparse.Namespace, model: Path | None) -> None:
-    """Fills in the options in MODEL_DEFAULTS that are not given.
-
-    Args:
-        arguments: the parsed arguments, changed in place.
-        model: folder of the model whose training options are filled in; None: the defaults of DataOptions.
-
-    Raises:
-        ModelFolderError: the folder has no usable record of its training.
-    """
+    """Fills in the options in MODEL_DEFAULTS that are not given, from the folder of a model or the defaults."""
     from qacg_models.sentiment.record import read_record
 
     known = DataOptions() if model is None else read_record(model).data_options
@@ -145,11 +119,7 @@ def _assignment(text: str) -> tuple[str, object]:
 
 
 def given_data_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """Returns the fields of DataOptions that flags or `--set` give, by name.
-
-    Raises:
-        InputError: `--set` names another option, or has a value of another type.
-    """
+    """Returns the fields of DataOptions that flags or `--set` give, by name; raises InputError for other names."""
     from qacg_models.sentiment.record import checked_options
 
     names = [field.name for field in fields(DataOptions)]
@@ -187,21 +157,14 @@ def add_confidence_flag(parser: argparse._ActionsContainer) -> None:
 
 
 def check_machine_flags(arguments: argparse.Namespace) -> None:
-    """Checks --batch-size, and --threads if it is given.
-
-    Raises:
-        InputError: the batch size is not in 1 to 1,000,000, or the number of threads not in 0 to 1,024.
-    """
+    """Raises InputError if --batch-size, or --threads if it is given, is out of range."""
     check_range("batch-size", arguments.batch_size, 1, 1_000_000)
     if arguments.threads is not None:
         check_range("threads", arguments.threads, 0, 1_024)
 
 
 def print_machine_line(trained: TrainedModel, batch_size: int) -> None:
-    """Prints the batch size and, for a model on the CPU, the number of threads to stderr, with their flags.
-
-    Only the main process prints.
-    """
+    """Prints batch size and CPU threads, with their flags, to stderr; only the main process prints."""
     if is_main():
         threads = "" if trained.model.device.type != "cpu" else f", {counted(trained.thread_count, 'CPU thread')}"
         flags = "--batch-size, --threads" if threads else "--batch-size"
@@ -209,11 +172,7 @@ def print_machine_line(trained: TrainedModel, batch_size: int) -> None:
 
 
 def check_range(name: str, value: int, least: int, most: int) -> None:
-    """Checks the value of the flag `name`.
-
-    Raises:
-        InputError: the value is below `least` or above `most`.
-    """
+    """Raises InputError if the value of the flag `name` is out of range."""
     if not least <= value <= most:
         raise InputError(f"{name}: expected {least} to {most:,}, got {value}.")
 

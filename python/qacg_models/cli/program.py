@@ -7,20 +7,10 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
-from qacg_models.cli.commands import (
-    analyze,
-    check,
-    convert,
-    demo,
-    evaluate,
-    export,
-    info,
-    predict,
-    suggest,
-    table,
-    train,
-)
+from qacg_models.cli.commands import analyze, convert, evaluate, export, predict, suggest, train
+from qacg_models.cli.commands.small import check, demo, info, table
 from qacg_models.errors import InputError
 from qacg_models.sentiment.example import ReadingWarning
 from qacg_models.utils.machine import is_main, load_libraries, world_size
@@ -49,10 +39,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command.
-
-    Args:
-        argv: arguments without the name of the program; None for those of the process.
+    """Runs one command, with the arguments of the process if `argv` is None, without the name of the program.
 
     Returns:
         The exit status: 0 for success, 1 if a check failed, 2 for unusable input or a file that cannot be read or
@@ -154,17 +141,14 @@ class _PrintVersion(argparse.Action):
         parser.exit()
 
 
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    return argparse.HelpFormatter(prog, max_help_position=34)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="qacg", description="Aspect-based sentiment with quasi-attention.")
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         description = getattr(command, "DESCRIPTION", command.HELP)
+        layout = partial(argparse.HelpFormatter, max_help_position=34)
         command.add_arguments(
-            commands.add_parser(name, help=command.HELP, description=description, formatter_class=_formatter)
+            commands.add_parser(name, help=command.HELP, description=description, formatter_class=layout)
         )
     return parser

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
 
 import pandas as pd
 
@@ -16,7 +15,7 @@ from qacg_models.errors import InputError
 from qacg_models.sentiment.dataset import describe, load_data, sample_reviews
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
-from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions
+from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions, examples_of
 from qacg_models.sentiment.report import Cells
 from qacg_models.sentiment.report.tables import (
     MAJORITY,
@@ -31,12 +30,11 @@ from qacg_models.sentiment.report.tables import (
 )
 
 MARGIN = 0.15  # minimum lead of the model's strict accuracy over that of the majority baseline on test
-POSITIVE, NEGATIVE = "positive", "negative"
-TEXT = "The food was great, but the waiter was rude"
+TEXT, ASPECTS = "The food was great, but the waiter was rude", ["food", "service"]  # the analysed sentence
 INTRO = f"Type a sentence about a restaurant or an app. For example: {TEXT}"
 STEPS = ("machine", "agreement with the reference", "speed", "training", "evaluation", "report")
 SHAPES = ((8, 12, 128, 64), (2, 12, 512, 64))  # (B, H, L, D) of the speed table
-METHOD = "Float32, no mask, median of interleaved runs (eager, fused, eager, fused, ...) in one process."
+METHOD = "Float32, no mask, median of the runs of torch.utils.benchmark."
 CERTAIN = 0.7  # answers of the prompt with a lower probability are marked as uncertain
 PROMPT = "> "
 
@@ -53,21 +51,18 @@ def training_options() -> TrainingOptions:
     return TrainingOptions(**sizes, context_standalone=True, context_from_layer=5, frozen_layers=2)
 
 
-def run(report: Path | str, output: Path | str, options: TrainingOptions | None = None) -> int:
+def run(report: Path | str, output: Path | str, options: TrainingOptions) -> int:
     """Runs the steps of the demo, and prints their results; in a terminal, then starts a prompt for sentences.
 
-    Args:
-        report: folder for the report, an HTML page; an earlier report there is replaced.
-        output: folder for the trained model; an earlier model there is replaced.
-        options: options of training; None: those that `training_options` returns.
+    The report, an HTML page, and the model are written to the folders `report` and `output`, in place of earlier ones.
 
     Returns:
         0; or 1 if an output or gradient of the operator exceeds its error budget (`testing.parity_report` of
         qacg_kernels), or if the model's strict accuracy on test is less than MARGIN above that of the majority
         baseline.
     """
-    from qacg_models.sentiment.report import Report, framed, loss_plot
-    from qacg_models.sentiment.report.analysis import VIEWER, add_reading, add_sentence
+    from qacg_models.sentiment.report import Report, framed, loss_plot, page_file
+    from qacg_models.sentiment.report.analysis import VIEWER, add_sentence
     from qacg_models.sentiment.training import check_output, train
 
     start = time.perf_counter()
@@ -76,12 +71,10 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     check_output(output, overwrite=True)
     dataset = load_data(sample_reviews(), options=DataOptions(wide=True))
     test, lines = dataset.splits["test"], describe(dataset)
-    shown = pick_rows(test, dataset.task.labels)
     # The page has the sections in this order. The steps below fill them in another order.
-    results, confidence = page.section("Results on the sample"), page.section("Confidence")
-    sentences = [page.section(f"Sentence {number}") for number in range(1, len(shown) + 1)]
-    titles = ("How to read the sentences", "Training", "Speed", "Agreement with the reference", "Machine")
-    reading, training, speed, agreement, machine = map(page.section, titles)
+    titles = ("Results on the sample", "Confidence", "A sentence", "How to read the sentence", "Training", "Speed")
+    results, confidence, sentence, reading, training, speed = map(page.section, titles)
+    agreement, machine = page.section("Agreement with the reference"), page.section("Machine")
 
     _announce(1)
     _machine(machine)
@@ -92,16 +85,15 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
 
     _announce(4)
     print("\n".join(["bundled reviews, written for this project", *lines]))
-    trained = train(dataset, output, options or training_options(), overwrite=True)
+    trained = train(dataset, output, options, overwrite=True)
 
     _announce(5)
     beats = _evaluation(results, trained, lines)
     _confidence(confidence, trained, test)
 
     _announce(6)
-    for number, (section, rows) in enumerate(zip(sentences, shown), 1):
-        add_sentence(section, f"maps-{number}", trained, rows)
-    add_reading(reading)
+    add_sentence(sentence, "maps", trained, examples_of(trained, [TEXT], ASPECTS))
+    reading.parts.append(page_file("reading.html"))
     loss = trained.record.loss
     if loss:
         training.picture(framed(loss_plot(loss), "training loss", role="img"), "Cross-entropy on the training rows")
@@ -142,23 +134,6 @@ def program() -> str:
 def _shown(path: Path) -> str:
     """Returns the path relative to the working directory if it is in that folder, otherwise unchanged."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def pick_rows(rows: Sequence[Example], labels: Sequence[str]) -> list[list[Example]]:
-    """Returns a positive and a negative row of at most two texts, chosen by text and labels, the same for every model.
-
-    The texts are the shortest one with both labels, and the shortest other one with more than eight words.
-    """
-    by_sentence: dict[str, list[Example]] = {}
-    for row in rows:
-        by_sentence.setdefault(row.sentence, []).append(row)
-    pairs = []
-    for _, group in sorted(by_sentence.items(), key=lambda item: (len(item[0]), item[0])):
-        given = [labels[row.label] for row in group]
-        if POSITIVE in given and NEGATIVE in given:
-            pairs.append([group[given.index(POSITIVE)], group[given.index(NEGATIVE)]])
-    long = [pair for pair in pairs[1:] if len(pair[0].sentence.split()) > 8]
-    return [*pairs[:1], *long[:1]]
 
 
 def _announce(step: int) -> None:
@@ -204,24 +179,21 @@ def _show_table(section, name: str, cells: Cells, note: str) -> None:
     print(f"{text_table(*cells)}\n{note}")
 
 
-def _speed(section, shapes: Sequence[tuple[int, int, int, int]] = SHAPES, seconds: float = 0.6) -> None:
-    """Measures eager and fused attention for each (B, H, L, D), for `seconds` per row of the table."""
+def _speed(section, shapes: Sequence[tuple[int, int, int, int]] = SHAPES, seconds: float = 0.3) -> None:
+    """Measures eager and fused attention for each (B, H, L, D), each for `seconds` forward and with its backward."""
+    import torch
+    from torch.utils.benchmark import Timer
+
     rows = []
     for shape in shapes:
-        for backward in (False, True):
-            calls = attention_calls(shape, backward)
-            times: dict[str, list[float]] = {name: [] for name in calls}
-            for call in calls.values():
-                call()
-            end = time.perf_counter() + seconds
-            while time.perf_counter() < end or len(times["fused"]) < 5:
-                for name, call in calls.items():
-                    begin = time.perf_counter()
-                    call()
-                    times[name].append(time.perf_counter() - begin)
-            eager, fused = (1e3 * median(times[name]) for name in ("eager", "fused"))
-            direction = "forward + backward" if backward else "forward"
-            rows.append([str(shape), direction, f"{eager:.2f}", f"{fused:.2f}", f"{eager / fused:.1f}"])
+        for direction, backward in (("forward", False), ("forward + backward", True)):
+            eager, fused = (
+                Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
+                .blocked_autorange(min_run_time=seconds)
+                .median
+                for call in attention_calls(shape, backward).values()
+            )
+            rows.append([str(shape), direction, f"{1e3 * eager:.2f}", f"{1e3 * fused:.2f}", f"{eager / fused:.1f}"])
     header = ["(B, H, L, D)", "direction", "eager ms", "fused ms", "times faster"]
     _show_table(section, "speed", (header, rows), METHOD)
 
@@ -283,13 +255,9 @@ def _confidence(section, trained, rows: Sequence[Example]) -> None:
 
 
 def answer_sentences(predictor: Predictor, intro: str, read: Callable[[str], str] = input) -> None:
-    """Prints predictions for each typed line, until an empty line, the end of input or Ctrl-C at the prompt.
+    """Prints predictions for each line that `read` returns, until an empty line, the end of input or Ctrl-C.
 
-    Args:
-        predictor: a model whose first label means that there is no opinion.
-        intro: text about what a person can type, printed once.
-        read: function that prints its argument, a prompt, and returns a typed line; raises EOFError at the end of
-            input.
+    The first label of the model means that there is no opinion. `intro` states what a person can type.
     """
     with suppress(ImportError):
         import readline  # noqa: F401 -- `input` then has arrow keys and a history

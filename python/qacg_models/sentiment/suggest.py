@@ -6,13 +6,6 @@ without capitals, ends a phrase that begins with an article, a preposition or an
 
 The vector of a noun is its positive pointwise mutual information with the other words of its sentences (Church and
 Hanks 1990), with smoothed counts (Levy, Goldberg and Dagan 2015), reduced by a singular value decomposition.
-
-| source | split | selection of pairs |
-|---|---|---|
-| dev | dev | at random, from texts without training rows; metrics on these rows estimate the metrics on new texts |
-| nouns | train | if no model is given: texts with a noun of the aspect; each text gets a row for another aspect too |
-| predictions | train | if a model is given: pairs whose predicted label is the least probable (uncertainty sampling) |
-| random | train | at random, so that training includes opinions in texts without a noun of the aspect |
 """
 
 from __future__ import annotations
@@ -38,68 +31,15 @@ from qacg_models.utils.files import atomic_write
 from qacg_models.utils.text import escape_formula, normalized, split_sentences
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+def _read_words() -> dict[str, frozenset[str]]:
+    """Returns the lists of `words.txt` by title."""
+    blocks = Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split("\n[")[1:]
+    return {title: frozenset(block.split("\n", 1)[1].split()) for title, block in (b.split("]", 1) for b in blocks)}
 
 
-# Words before a noun, with optional adjectives between them.
-BEFORE_NOUNS = _words("""
-    the a an this that these those my your his her its our their each every some any no another all both which what
-    of in on at for with from by into about around near over under between through without during after before behind
-    der die das den dem des ein eine einen einem einer eines kein keine keinen keinem keiner dieser diese dieses diesen
-    diesem mein meine meinen meinem meiner dein deine ihr ihre ihren ihrem ihrer sein seine seinen seinem seiner unser
-    unsere unseren unserem unserer jeder jede jedes jeden jedem alle allen aller zum zur im am vom beim ins ans mit von
-    für bei aus nach zu an auf in über unter vor hinter neben zwischen ohne durch gegen um seit während wegen trotz
-    many few fewer several numerous viele wenige mehrere einige
-""")
-# These words, and those below, are no aspects.
-FUNCTION_WORDS = BEFORE_NOUNS | _words("""
-    is are was were be been being am get gets got seem seems seemed look looks looked looking feel feels felt very so
-    too really quite pretty extremely rather more most less least as fairly incredibly super
-    how not n't just always never to
-    and or but if because while when where who whom whose why than then there here it i you he she we they me him us
-    them myself yourself one ones do does did doing done can could will would shall should may might must has
-    have had having also only even still again ever yet already almost maybe perhaps however although though since until
-    unless against up down out off such same other others own few much lot lots bit little enough else
-    everything everyone anything anyone anywhere something someone somewhere nothing thing things way ways kind sort
-    like well either once due now today yesterday tomorrow time times day days week weeks month months year
-    years hour hours minute minutes night nights first second last next two three four five
-    go goes going went gone come comes came coming make makes made making take takes took taken give gives gave given
-    say says said saying tell told know knew think thinking thought want wanted need needed try tried trying find found
-    see saw seen let put keep kept use used ask asked leave left back
-    ist sind war waren wird werden wurde wurden sei wäre bin bist seid gewesen sehr so ganz ziemlich recht wirklich echt
-    total besonders extrem mehr weniger nicht immer nie nur und oder aber wenn weil als dass daß ob wie wo wer was wann
-    warum denn doch auch noch schon mal dann da dort hier hin her er sie es ich du wir mir mich dir dich ihm ihn uns
-    euch ihnen sich man habe hat haben hatte hatten kann können konnte könnte muss müssen musste soll sollte will wollen
-    wollte würde würden etwas nichts alles viel vielen wenig andere anderen sonst leider eher gar nun sowie
-    bzw je etwa fast bis ab bereits daher deshalb trotzdem uhr tag tage tagen woche wochen monat jahr jahre zeit mal
-    minuten stunde stunden gibt gab geht ging gehen kommt kam kommen macht machte machen gemacht lässt findet fand
-    finden gehört zwei drei vier fünf
-    btw lol omg imo imho tbh idk asap pls plz please thx thanks thank etc yeah yes nope meh wow haha fyi noon midnight
-    min mins sec secs hrs cant wont dont doesnt didnt isnt wasnt ive youre bitte danke naja mfg usw
-""")
-# Opinions, and words of short reviews that are not nouns.
-OPINIONS = _words("""
-    good great nice best better excellent amazing awesome bad worse worst terrible horrible awful poor wonderful
-    fantastic lovely perfect fine ok okay decent average mediocre love loved liked enjoy enjoyed hate hated recommend
-    recommended disappointed disappointing favorite favourite beautiful pleasant highly definitely absolutely truly
-    simply certainly probably actually especially usually
-    gut gute guten guter gutes bessere besseren beste besten schlecht schlechte schlechten schlechter schlechtes toll
-    tolle tollen toller schön schöne schönen hervorragend ausgezeichnet wunderbar perfekt schrecklich furchtbar
-    mittelmäßig empfehlen empfehlenswert zufrieden enttäuscht enttäuschend absolut einfach sicher natürlich definitiv
-    großen große groß kleine kleinen klein
-    new old latest clean dirty slow fast quick easy hard free broken cheap expensive full empty constant high low
-    hot cold tiny big small huge ugly useless useful buggy weird annoying confusing boring insane cool solid simple
-    worth star stars work works fix fixes install lose lost keeps delete remove stop stops open opens start starts send
-    sent forget forgot wish hope hopes fail fails break breaks broke kill kills ruin waste guess add adds bring buy
-    bought pay paid play plays change changes read loves hates likes needs wants using daily constantly randomly
-    neu neue neuer neues alt alte alter langsam schnell schneller kaputt teuer billig voll leer nervt hängt läuft stürzt
-    funktioniert braucht bekommt stern sterne ständig dauernd
-""")
-# These words begin a clause, which is mostly about another aspect.
-CONJUNCTIONS = _words("but while although though and however because which where und aber weil während obwohl jedoch")
-ENGLISH = _words("the and is are of to with for but it")
-GERMAN = _words("der das und ist sind nicht mit für aber es")
+WORDS = _read_words()
+BEFORE_NOUNS, OPINIONS = WORDS["before nouns"], WORDS["opinions"]
+FUNCTION_WORDS = BEFORE_NOUNS | WORDS["function words"]
 ADJECTIVE_ENDINGS = ("ed", "ly", "ing", "ful", "less", "able", "ous", "est")
 
 LEAST_LETTERS = 3
@@ -144,7 +84,7 @@ class Words:
     def __init__(self, sentences: Iterable[str]):
         self.sentences = [_tokens(sentence) for sentence in sentences]
         counts = Counter(token.lower() for sentence in self.sentences for token in sentence)
-        self.german = sum(counts[word] for word in GERMAN) > sum(counts[word] for word in ENGLISH)
+        self.german = sum(counts[word] for word in WORDS["german"]) > sum(counts[word] for word in WORDS["english"])
         inside = [token for sentence in self.sentences for token in sentence[1:] if token[0].isalpha()]
         self.capitals = self.german and sum(token[0].isupper() for token in inside) > 0.1 * len(inside)
         self.lines = [self.line(sentence) for sentence in self.sentences]
@@ -157,15 +97,9 @@ class Words:
         """Returns a lower-case stem of a word, by simple rules for endings; users see `spelling` instead."""
         word = token.lower()
         if self.german:
-            endings = (
-                ending for ending in ("en", "n", "e", "s") if word.endswith(ending) and len(word) > 3 + len(ending)
-            )
-            return word.removesuffix(next(endings, ""))
-        if word.endswith("ies") and len(word) > 4:
-            return word[:-3] + "y"
-        if word.endswith(("shes", "ches", "sses", "xes")) and len(word) > 4:
-            return word[:-2]
-        return word[:-1] if word.endswith("s") and len(word) > 3 and not word.endswith(("ss", "us")) else word
+            return re.sub(r"(?<=....)(en|n|e|s)$", "", word)
+        word = re.sub(r"(?<=..)ies$", "y", word)
+        return re.sub(r"(?<=sh|ch|ss)es$|(?<=x)es$|(?<=..[^su])s$", "", word)
 
     def stems(self, tokens: Iterable[str]) -> list[str]:
         """Returns the stems of tokens without function words, opinion words and punctuation marks."""
@@ -208,12 +142,9 @@ def _noun_score(sentence: list[str], place: int) -> float:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A proposed aspect.
+    """A proposed aspect: its most frequent noun or the user's name, and its nouns or the user's words.
 
-    Attributes:
-        name: the most frequent noun, or the user's name.
-        words: nouns of the cluster in their most frequent spelling, or the user's words.
-        found: the words of the aspect in each sentence that has one, by index of the sentence, clear examples first.
+    `found` has the words in each sentence that has one, by index of the sentence, clear examples first.
     """
 
     name: str
@@ -250,13 +181,10 @@ def propose(sentences: Sequence[str]) -> list[Proposal]:
 
 
 def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Sequence[str]) -> list[Proposal]:
-    """Returns a proposal for each of `names`, in their order: the one of that name in `proposals`, or a new one.
+    """Returns a proposal for each of `names`: the one of that name in `proposals`, or a new one.
 
-    Args:
-        sentences: the sentences of the proposals.
-        proposals: proposals to select from.
-        names: for each aspect the name of a proposal, a word of the sentences, or NAME=WORD,WORD. A WORD can be a
-            phrase ("car park"). With an empty list of words (NAME=), no sentence is found.
+    A name is that of a proposal, a word of the sentences, or NAME=WORD,WORD. A WORD can be a phrase ("car park"). With
+    an empty list of words (NAME=), no sentence is found.
 
     Raises:
         InputError: a given word occurs in no sentence, or a name is empty or repeated.
@@ -331,7 +259,9 @@ def _vectors(words: Words, vocabulary: Sequence[str]) -> np.ndarray:
 
 
 def _clauses(sentence: list[str]) -> Iterator[list[str]]:
-    for is_word, clause in itertools.groupby(sentence, lambda t: t[0].isalpha() and t.lower() not in CONJUNCTIONS):
+    for is_word, clause in itertools.groupby(
+        sentence, lambda t: t[0].isalpha() and t.lower() not in WORDS["conjunctions"]
+    ):
         if is_word:
             yield list(clause)
 
@@ -344,12 +274,8 @@ Pair = tuple[str, str]
 class SheetRow(NamedTuple):
     """A row of the sheet.
 
-    Attributes:
-        text: the text or sentence.
-        aspect: name of the aspect.
-        hint: words of the aspect that the text has, or a predicted label with its probability; else empty.
-        split: "train" or "dev", or another text that a file has in the column `split`.
-        label: the label; empty until labelled.
+    The hint has words of the aspect that the text has, or a predicted label with its probability. The split is "train",
+    "dev", or another text that a file has in the column `split`. The label is empty until labelled.
     """
 
     text: str
@@ -381,14 +307,10 @@ def new_rows(
 ) -> list[SheetRow]:
     """Returns at most `count` rows to label, dev rows first; training rows have no text of a dev row.
 
-    A quarter of the rows is dev, unless `labelled` has dev rows. A quarter is random if `source` is no model.
-
-    Args:
-        texts: distinct texts.
-        source: the model whose least certain predictions are chosen, or the aspects whose nouns are.
-        labelled: rows of an earlier sheet; no new row repeats one.
-        count: maximum number of rows.
-        seed: seed of the random rows.
+    A quarter of the rows is dev, drawn at random, unless `labelled` has dev rows: their metrics estimate the metrics on
+    new texts. With a model as `source`, the others are its least certain predictions. With aspects, a quarter is drawn
+    at random, so that training includes opinions without a noun, and the others have a noun of the aspect. No row
+    repeats one of `labelled`, the rows of an earlier sheet.
     """
     from_model = isinstance(source, Predictor)
     names = list(source.trained.task.aspects) if from_model else [one.name for one in source]
@@ -407,11 +329,10 @@ def new_rows(
 
 
 def dev_rows(texts: Sequence[str], aspects: Sequence[str], count: int, seed: int) -> list[SheetRow]:
-    """Returns at most `count` evaluation rows, drawn so that every (text, aspect) pair has the same probability.
+    """Returns at most `count` dev rows in random order; every pair of a text and an aspect has the same probability.
 
     At most the share MOST_DEV_TEXTS of the texts is drawn, but at least one text if `count` is not 0. Aspects are
-    assigned in a random cycle: one to each text, or several if there are fewer texts than rows. Texts are in random
-    order, so the first rows are a random sample too.
+    assigned in a random cycle: one to each text, or several if there are fewer texts than rows.
     """
     chosen = random.Random(f"dev {seed}")
     drawn = chosen.sample(texts, min(count, len(texts), max(1, int(MOST_DEV_TEXTS * len(texts)))))
@@ -482,16 +403,7 @@ def most_uncertain(
 
 
 def read_sheet(path: Path, columns: Columns) -> list[SheetRow]:
-    """Returns the labelled rows and all dev rows of a partly labelled CSV, in the order of the file.
-
-    Args:
-        path: the CSV.
-        columns: names of its columns, with those of aspect and label.
-
-    Raises:
-        DataError: the file cannot be read as CSV, or lacks the column of texts or aspects.
-        InputError: the file lacks the column of labels.
-    """
+    """Returns the labelled rows and all dev rows of a partly labelled CSV with these columns, in its order."""
     rows = []
     for record in read_table(path, replace(columns, label=None), "csv").to_dict("records"):
         if columns.label not in record:

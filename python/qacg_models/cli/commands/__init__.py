@@ -1,6 +1,6 @@
-"""The subcommands of `qacg`, one module each.
+"""The subcommands of `qacg`: a module each, or a namespace in `small`.
 
-| name in a module | content |
+| name | content |
 |---|---|
 | `HELP` | one line |
 | `DESCRIPTION` | text at the beginning of the command's help; optional, HELP by default |

@@ -51,12 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows = examples_of(trained, [*dict.fromkeys(arguments.text)], arguments.aspects, arguments.targets)
     else:
         rows = _rows(arguments, trained)
-    path = write_analysis(
-        trained,
-        rows,
-        arguments.output,
-        title="Attention maps and token scores",
-    )
+    path = write_analysis(trained, rows, arguments.output)
     print(f"page in {path} (open it in a browser), with the numbers of its tables in tables.json")
     return 0
 

@@ -75,10 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.sentiment.report import Report, write_text
     from qacg_models.sentiment.report.evaluation import Breakdown, Confidence, Evaluation, write_page
     from qacg_models.sentiment.report.tables import (
-        baselines,
+        MAJORITY,
+        TFIDF,
         compare_with_stored,
         row_title,
         selection_note,
+        stored_split,
     )
     from qacg_models.sentiment.trained_model import load_trained, probabilities_of
     from qacg_models.utils.files import check_not_input, check_writable
@@ -108,12 +110,16 @@ def run(arguments: argparse.Namespace) -> int:
     advice = "train with a larger --max-length, or split the texts"
     truncated, cut = describe_truncation(trained, contexts.items(), advice)
     warnings = evaluation_warnings(split, rows, trained.task)
-    stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
+    split_of_training = stored_split(trained.record, paths, split, len(rows))
+    stored = compare_with_stored(trained.record, paths, split_of_training, metrics)
+    results = {model: metrics}
+    if split_of_training in trained.record.tfidf:
+        results[TFIDF] = trained.record.tfidf[split_of_training]
     notes = [f"from, to: 95 % confidence interval from {SAMPLES:,} bootstrap samples of sentences"]
     notes += [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
     evaluation = Evaluation(
         described=describe_examples(split, rows, trained.task),
-        results={model: metrics} | baselines(trained, paths, split, rows),
+        results=results | {MAJORITY: trained.majority(rows)},
         bounds={model: bounds},
         notes=tuple(notes if cut is None else [*notes, cut]),
         breakdown=Breakdown.of(trained.task, rows, probabilities_of(logits, trained.calibration.temperatures)),

@@ -11,7 +11,7 @@ text or as a tooltip, so that colour is not the only cue.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,44 +21,10 @@ from qacg_models.attribution import layerwise_relevance, token_sensitivity
 from qacg_models.errors import InputError
 from qacg_models.sentiment.encoding import PaddingCollator
 from qacg_models.sentiment.example import Example
-from qacg_models.sentiment.report import (
-    Markup,
-    Report,
-    Section,
-    element,
-    framed,
-    html_table,
-    json_script,
-    page_file,
-)
+from qacg_models.sentiment.report import Markup, Report, Section, element, framed, html_table, json_script, page_file
 from qacg_models.sentiment.trained_model import TrainedModel, probabilities_of
 
 MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
-NAMES = {"softmax": "P (softmax)", "quasi": "λ·G (gated sigmoid)", "combined": "A = P + λ·G"}
-CAPTIONS = {
-    "softmax": "Attention between the words, before the aspect's part is added",
-    "quasi": "Attention that the aspect adds (blue) or takes away (orange)",
-    "combined": "The attention that the model uses, with the aspect's part",
-}
-READING = (
-    "Tokens are words and pieces of words. [CLS] marks the beginning of the input, and [SEP] the end of the text and of"
-    " the aspect's name; both are hidden unless you select Show [CLS] and [SEP]. Blue values are positive, orange"
-    " values negative; stronger colours are further from 0.",
-    "Rows of a map are the attending tokens, columns the attended tokens. P is softmax attention; λ·G is the gated"
-    " quasi-attention of the aspect, which adds attention (blue) or takes it away (orange); the model uses A ="
-    " P + λ·G. P has a scale from 0 to 1, on which the strength of the colour is the square root of the value. λ·G and"
-    " A each have one scale for all heads of a layer and all aspects of a sentence. With β = γ = 1, the default, λ lies"
-    " between −1 and 1; where it is 0, attention is plain softmax attention.",
-    "Sensitivity is the squared norm of the gradient of the predicted label's logit with respect to a token's"
-    " embedding: the effect of a small change of the token. Relevance distributes that logit over the tokens: blue"
-    " shares are positive, orange ones negative.",
-)
-# Orange to white to blue: the lower half of ColorBrewer's PuOr and the upper half of RdBu. Red would suggest an error.
-_COLOURS = (
-    *((127, 59, 8), (179, 88, 6), (224, 130, 20), (253, 184, 99), (254, 224, 182), (247, 247, 247)),
-    *((209, 229, 240), (146, 197, 222), (67, 147, 195), (33, 102, 172), (5, 48, 97)),
-)
-_SHADES = 65  # odd, so that the middle shade is the white of 0
 _STEPS = 32767
 
 
@@ -117,6 +83,11 @@ def check_has_gate(trained: TrainedModel) -> None:
         raise InputError(f"model: expected a QACG-BERT, got {trained.title}, which has no quasi-attention")
 
 
+def row_tokens(trained: TrainedModel, row: Example) -> list[str]:
+    """Returns the tokens of a row."""
+    return trained.tokenizer.convert_ids_to_tokens(trained.features([row])[0]["input_ids"])
+
+
 def row_inputs(trained: TrainedModel, row: Example) -> dict:
     """Returns a batch with one row: tensors by name, without labels; raises InputError for an unknown context."""
     batch = PaddingCollator(trained.tokenizer.pad_token_id)(trained.features([row]))
@@ -124,36 +95,20 @@ def row_inputs(trained: TrainedModel, row: Example) -> dict:
     return batch
 
 
-def row_tokens(trained: TrainedModel, row: Example) -> list[str]:
-    """Returns the tokens of a row."""
-    return trained.tokenizer.convert_ids_to_tokens(trained.features([row])[0]["input_ids"])
-
-
 def word_places(tokens: Sequence[str]) -> list[int]:
     """Returns the indices of all tokens except markers such as [CLS]; all indices if there are only markers."""
     return [place for place, token in enumerate(tokens) if token not in MARKERS] or list(range(len(tokens)))
 
 
-def write_analysis(
-    trained: TrainedModel,
-    rows: Sequence[Example],
-    folder: Path | str,
-    *,
-    title: str,
-    say: Callable[[str], None] = print,
-) -> Path:
+def write_analysis(trained: TrainedModel, rows: Sequence[Example], folder: Path | str) -> Path:
     """Writes a page with the maps, gates and token scores of rows, and their numbers; returns the path of the page.
 
-    Args:
-        trained: a QACG-BERT.
-        rows: sentences with contexts, at least one; rows of one sentence are shown side by side. Labels can be None.
-        folder: folder of the page; an earlier page is replaced.
-        title: title of the page.
-        say: called with one line of progress before the analysis of each sentence.
+    Rows of one sentence, which have different contexts, are shown side by side; labels can be None. Prints a line
+    before the analysis of each sentence. An earlier page in `folder` is replaced.
 
     Raises:
         InputError: there are no rows; a sentence has a context twice; the model is not a QACG-BERT; a context is
-            unknown; `folder` is a file or has a page that qacg did not write; or a file cannot be written.
+            unknown; or the page cannot be written.
     """
     check_has_gate(trained)
     if not rows:
@@ -168,11 +123,11 @@ def write_analysis(
             )
         group.append(row)
     lead = f"{trained.title}; written by qacg analyze. This page loads nothing from elsewhere."
-    report = Report(folder, title, lead, **VIEWER)
+    report = Report(folder, "Attention maps and token scores", lead, **VIEWER)
     for number, group in enumerate(sentences.values(), 1):
-        say(f"sentence {number} of {len(sentences)}: {', '.join(row.context for row in group)}")
+        print(f"sentence {number} of {len(sentences)}: {', '.join(row.context for row in group)}")
         add_sentence(report.section(f"Sentence {number}"), f"maps-{number}", trained, group)
-    add_reading(report.section("How to read this page"))
+    report.section("How to read this page").parts.append(page_file("reading.html"))
     return report.write()
 
 
@@ -203,12 +158,6 @@ def add_sentence(section: Section, name: str, trained: TrainedModel, rows: Seque
     section.add("p", "Blue: attention. Orange: attention taken away. Page colour: 0.")
     section.parts.append(viewer(name, f"Attention maps of {section.title.lower()}", maps))
     _add_lambda(section, maps, trained.model.config.context_from_layer)
-
-
-def add_reading(section: Section) -> None:
-    """Adds the explanation of all figures of `add_sentence`."""
-    for text in READING:
-        section.add("p", text)
 
 
 def _add_tokens(section: Section, trained: TrainedModel, rows: Sequence[Example], titles: Sequence[str]) -> None:
@@ -314,18 +263,16 @@ def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> Markup:
         }
         for one in maps
     ]
-    data = {"layers": layers, "heads": heads, "names": NAMES, "captions": CAPTIONS, "shades": signed_shades()}
     note = element("noscript", element("p", "The viewer requires JavaScript.", kind="note"))
     return element(
-        "div", json_script(data | {"rows": rows}), note, kind="viewer", id=name, role="group", aria_label=title
+        "div",
+        json_script({"layers": layers, "heads": heads, "rows": rows}),
+        note,
+        kind="viewer",
+        id=name,
+        role="group",
+        aria_label=title,
     )
-
-
-def signed_shades() -> list[list[int]]:
-    """Returns the colours of signed values from the lowest to the highest: red, green and blue from 0 to 255."""
-    anchors, places = np.array(_COLOURS), np.linspace(0, 1, len(_COLOURS))
-    shades = [np.interp(np.linspace(0, 1, _SHADES), places, anchors[:, part]) for part in range(3)]
-    return np.stack(shades, axis=1).round().astype(int).tolist()
 
 
 def _packed(values: np.ndarray) -> dict:

@@ -13,23 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qacg_models.sentiment.calibration import (
-    BINS,
-    VALIDITY,
-    Covered,
-    Reliability,
-    accuracy_by_coverage,
-    reliability,
-)
+from qacg_models.sentiment.calibration import BINS, VALIDITY, Covered, Reliability, accuracy_by_coverage, reliability
 from qacg_models.sentiment.example import Example, Task
-from qacg_models.sentiment.metrics import (
-    ClassScores,
-    Metrics,
-    class_scores,
-    confusion_matrix,
-    plain,
-    wilson_interval,
-)
+from qacg_models.sentiment.metrics import ClassScores, Metrics, class_scores, confusion_matrix, plain, wilson_interval
 from qacg_models.sentiment.predictor import UNCERTAIN, PredictionFormat
 from qacg_models.sentiment.report import (
     Cells,
@@ -64,37 +50,31 @@ _TITLES = ("precision in %", "recall in %", "F1 in %", "rows")
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Scores of a model on labelled rows, by label and aspect.
+    """Scores of a model on labelled rows: of each label, and of each label for each aspect that occurs in the rows.
 
-    Attributes:
-        labels: names of the labels.
-        confusion: (labels, labels) numbers of rows by true and predicted label.
-        by_label: scores of each label.
-        by_aspect: scores of each label, for each aspect that occurs in the rows.
-        errors: the most confident errors, at most ERRORS, most confident first; each has the keys line, text, target
-            (empty if the task has no targets), aspect, label, predicted, and confidence (probability of `predicted`).
-        error_count: number of all errors.
+    `confusion` has the (labels, labels) numbers of rows by true and predicted label. `errors` has the most confident
+    errors, at most ERRORS, with the keys line, text, target (empty if the task has no targets), aspect, label,
+    predicted, and confidence (the probability of `predicted`); `error_count` counts all errors.
     """
 
-    labels: tuple[str, ...]
     confusion: np.ndarray
-    by_label: tuple[ClassScores, ...]
-    by_aspect: dict[str, tuple[ClassScores, ...]]
+    by_label: dict[str, ClassScores]
+    by_aspect: dict[str, dict[str, ClassScores]]
     errors: tuple[dict, ...]
     error_count: int
 
     @classmethod
     def of(cls, task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Breakdown:
         """Returns the breakdown of N labelled rows with (N, labels) predicted probabilities."""
-        classes, predicted = len(task.labels), probabilities.argmax(axis=1)
+        predicted = probabilities.argmax(axis=1)
         gold = np.array([row.label for row in rows])
         aspect = np.array([row.aspect for row in rows])
-        confusion = confusion_matrix(gold, predicted, classes)
-        by_aspect = {
-            name: class_scores(confusion_matrix(gold[aspect == name], predicted[aspect == name], classes))
-            for name in task.aspects
-            if (aspect == name).any()
-        }
+
+        def scores(chosen: np.ndarray) -> dict[str, ClassScores]:
+            found = class_scores(confusion_matrix(gold[chosen], predicted[chosen], len(task.labels)))
+            return dict(zip(task.labels, found))
+
+        places = {name: np.flatnonzero(aspect == name) for name in task.aspects}
         confidence = probabilities.max(axis=1)
         wrong = np.flatnonzero(gold != predicted)
         errors = []
@@ -103,26 +83,32 @@ class Breakdown:
             names = {"label": task.labels[gold[index]], "predicted": task.labels[predicted[index]]}
             found = {"line": row.line, "text": row.sentence, "target": row.target, "aspect": row.aspect, **names}
             errors.append(found | {"confidence": float(confidence[index])})
-        return cls(task.labels, confusion, class_scores(confusion), by_aspect, tuple(errors), len(wrong))
+        return cls(
+            confusion_matrix(gold, predicted, len(task.labels)),
+            scores(np.arange(len(gold))),
+            {name: scores(chosen) for name, chosen in places.items() if len(chosen)},
+            tuple(errors),
+            len(wrong),
+        )
 
     def label_cells(self) -> Cells:
         """Returns the table of scores by label."""
-        return ["label", *_TITLES], [[name, *_scores(one)] for name, one in zip(self.labels, self.by_label)]
+        return ["label", *_TITLES], [[name, *_scores(one)] for name, one in self.by_label.items()]
 
     def aspect_cells(self) -> Cells:
         """Returns the table of scores by aspect and label; labels without rows are left out."""
         rows = [
             [aspect, name, *_scores(one)]
             for aspect, scores in self.by_aspect.items()
-            for name, one in zip(self.labels, scores)
+            for name, one in scores.items()
             if one.support
         ]
         return ["aspect", "label", *_TITLES], rows
 
     def confusion_cells(self) -> Cells:
         """Returns the confusion matrix."""
-        rows = [[name, *map(str, counts)] for name, counts in zip(self.labels, self.confusion.tolist())]
-        return ["label", *(f"predicted {name}" for name in self.labels)], rows
+        rows = [[name, *map(str, counts)] for name, counts in zip(self.by_label, self.confusion.tolist())]
+        return ["label", *(f"predicted {name}" for name in self.by_label)], rows
 
     def error_cells(self) -> Cells:
         """Returns the table of errors."""
@@ -134,8 +120,8 @@ class Breakdown:
     def to_json(self) -> dict:
         """Returns the breakdown as JSON types, with NaN as None."""
 
-        def by_name(scores: Sequence[ClassScores]) -> dict:
-            return {name: plain(one) for name, one in zip(self.labels, scores)}
+        def by_name(scores: Mapping[str, ClassScores]) -> dict:
+            return {name: plain(one) for name, one in scores.items()}
 
         return {
             "labels": by_name(self.by_label),
@@ -153,13 +139,9 @@ def _scores(one: ClassScores) -> list[str]:
 
 @dataclass(frozen=True)
 class Confidence:
-    """Calibration of a model on labelled rows.
+    """Calibration of a model on labelled rows: reliability without and with temperature scaling, accuracy by coverage.
 
-    Attributes:
-        temperatures: temperatures of the model; None for a model without temperature scaling, for which `before` and
-            `after` are equal.
-        before, after: reliability without and with temperature scaling.
-        covered: accuracy by coverage, with temperature scaling.
+    `temperatures` is None for a model without temperature scaling, for which `before` and `after` are equal.
     """
 
     temperatures: tuple[float, ...] | None
@@ -192,14 +174,13 @@ class Confidence:
 
     def caption(self) -> str:
         """Returns one sentence that compares mean confidence with accuracy."""
-        filled = [one for one in self.after.bins if one.rows]
-        total = sum(one.rows for one in filled)
-        confidence = sum(one.rows * one.confidence for one in filled) / total
-        accuracy = sum(one.rows * one.accuracy for one in filled) / total
+        bins = [one for one in self.after.bins if one.rows]
+        rows = [one.rows for one in bins]
+        confidence = np.average([one.confidence for one in bins], weights=rows)
+        accuracy = np.average([one.accuracy for one in bins], weights=rows)
+        finding = "overconfident" if confidence > accuracy else "underconfident"
         if abs(confidence - accuracy) < 0.01:
             finding = "well calibrated on average"
-        else:
-            finding = "overconfident" if confidence > accuracy else "underconfident"
         return (
             f"The model is {finding}: its mean confidence is {confidence:.0%}, and {accuracy:.0%} of its predictions"
             " are correct."
@@ -237,11 +218,9 @@ class Evaluation:
 
     Attributes:
         described: one line with the numbers of sentences, groups and rows, and the share of each label.
-        results: metrics of the model and its baselines, by title of the model or baseline.
+        results: metrics of the model and its baselines, by title.
         bounds: lower and upper bounds of confidence intervals, by title and name of the metric.
         notes: lines below the table of metrics.
-        breakdown: scores by label and aspect, and errors.
-        confidence: calibration of the model.
     """
 
     described: str
@@ -322,14 +301,9 @@ class Prediction(NamedTuple):
 
 @dataclass
 class Summary:
-    """Counts of predictions.
+    """Counts of predictions by context and label, of texts without a prediction, and of uncertain predictions.
 
-    Attributes:
-        labels: labels of the model, in their order.
-        has_absent: whether the first label means "no opinion".
-        counts: number of predictions by context and label.
-        skipped: number of texts without a prediction.
-        uncertain: number of predictions marked as uncertain.
+    If `has_absent`, the first label means "no opinion".
     """
 
     labels: tuple[str, ...]
@@ -372,37 +346,16 @@ def summarize(path: Path, form: PredictionFormat) -> Summary:
 
 def read_predictions(handle: Iterable[str], form: PredictionFormat) -> Iterator[Prediction]:
     """Yields a prediction, or a skipped text, for each line of a file, whose header is included for CSV."""
-    if form.data_format == "jsonl":
-        for line in handle:
-            found = json.loads(line)
-            label = found["label"] or ""
-            yield Prediction(
-                found["text"] or "",
-                form.task.context(found.get("target") or "", found["aspect"] or ""),
-                label,
-                (found["probabilities"] or {}).get(label, 0.0),
-                found.get("certainty") == UNCERTAIN,
-            )
-        return
-    for row in csv.DictReader(handle):
-        yield Prediction(
-            row["text"],
-            form.task.context(row.get("target", ""), row["aspect"]),
-            row["label"],
-            float(row.get(f"p({row['label']})") or 0.0) if row["label"] else 0.0,
-            row.get("certainty") == UNCERTAIN,
-        )
+    for row in map(json.loads, handle) if form.data_format == "jsonl" else csv.DictReader(handle):
+        label = row["label"] or ""
+        shares = row["probabilities"] if form.data_format == "jsonl" else {label: row.get(f"p({label})")}
+        context = form.task.context(row.get("target") or "", row["aspect"] or "")
+        probability = float(shares[label]) if label else 0.0
+        yield Prediction(row["text"] or "", context, label, probability, row.get("certainty") == UNCERTAIN)
 
 
 def write_summary(path: Path, summary: Summary, source: str, unit: str = "text") -> None:
-    """Writes the page as one HTML file that loads no other file.
-
-    Args:
-        path: path of the file.
-        summary: the counts.
-        source: name of the input, which the introduction of the page contains.
-        unit: unit of a prediction: "text", "sentence" or "document".
-    """
+    """Writes the summary of predictions for the file `source`, one for each `unit`, as an HTML page."""
     lead = f"Predictions for {source}, written by qacg predict. This page loads nothing from elsewhere."
     sections = [_overview(summary, unit), _sentences(summary)]
     write_text(path, page_html("Summary of predictions", lead, sections, style=page_file("summary.css")))

@@ -8,25 +8,21 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from qacg_kernels import __version__
 from qacg_models.errors import InputError
 from qacg_models.sentiment.calibration import VALIDITY
-from qacg_models.sentiment.report import (
-    Markup,
-    Section,
-    element,
-    json_script,
-    page_file,
-    page_html,
-    write_text,
-)
+from qacg_models.sentiment.report import Markup, Section, element, json_script, page_file, page_html, write_text
 from qacg_models.sentiment.report.evaluation import SUMMARY_READING
 from qacg_models.sentiment.trained_model import TrainedModel
 
@@ -61,10 +57,7 @@ class Runtime(NamedTuple):
 
 
 def read_runtime(path: Path) -> Runtime:
-    """Reads the files of onnxruntime-web from the archive of its npm package.
-
-    Args:
-        path: path of `RUNTIME_ARCHIVE`, which `npm pack` writes.
+    """Reads the files of onnxruntime-web from RUNTIME_ARCHIVE, the archive of its npm package.
 
     Raises:
         InputError: the file does not exist, cannot be read as such an archive, or has another version of the files.
@@ -87,11 +80,7 @@ def read_runtime(path: Path) -> Runtime:
 
 
 def page_facts(trained: TrainedModel) -> dict:
-    """Returns the labels, contexts, tokenizer and other data that the page requires to predict, in JSON types.
-
-    Raises:
-        InputError: the model's tokenizer is not BERT's.
-    """
+    """Returns the labels, contexts, tokenizer (it must be BERT's) and other data of the page, in JSON types."""
     task = trained.task
     return {
         "labels": task.labels,
@@ -111,29 +100,14 @@ def page_facts(trained: TrainedModel) -> dict:
 
 
 def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: bytes, runtime: Runtime) -> None:
-    """Writes the page with the model, the data and the runtime to one file.
-
-    Args:
-        path: path of the file.
-        trained: the model; the page states its title and its labels.
-        facts: the result of `page_facts`.
-        model: the model as ONNX, with the inputs and the output of `qacg export --to onnx`.
-        runtime: the result of `read_runtime`.
-    """
+    """Writes the page to one file: the result of `page_facts`, the model as ONNX, and the runtime."""
     note = element("p", "No texts have been predicted.", kind="note")
     texts, about = Section("Texts", [page_file("inputs.html")]), Section("About this page")
     results = [Section(title, [element("div", note, id=title.lower())]) for title in ("Summary", "Predictions")]
-    labels, size = ", ".join(trained.task.labels), len(model) / 1e6
-    for text in (
-        f"Model: {trained.title}, int8, {size:.1f} MB; labels: {labels}. Written by qacg {__version__}.",
-        "The page predicts the same labels as qacg predict --int8, except where two labels have similar probabilities.",
-        VALIDITY,
-        "The page contains the model and its runtime. Its content security policy forbids connections to other"
-        " computers.",
-        f"The runtime is ONNX Runtime Web {RUNTIME_VERSION}, copyright Microsoft Corporation, under the MIT license.",
-    ):
-        about.add("p", text)
-    about.parts += [page_file("runtime-license.html"), json_script(facts, id="facts")]
+    size, labels = f"{len(model) / 1e6:.1f}", ", ".join(trained.task.labels)
+    named = {"title": trained.title, "size": size, "labels": labels, "version": __version__, "validity": VALIDITY}
+    named = {name: html.escape(text) for name, text in (named | {"runtime": RUNTIME_VERSION}).items()}
+    about.parts += [Template(page_file("about.html")).substitute(named), json_script(facts, id="facts")]
     for name, content in (("runtime", runtime.script), ("wasm", runtime.wasm), ("model", model)):
         packed = Markup(base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii"))
         about.parts.append(element("script", packed, type="application/octet-stream", id=name))
@@ -229,10 +203,6 @@ def _classes(clean: bool, ideographs: bool, strip_accents: bool) -> dict[str, li
 
 def _ranges(codes: Iterable[int]) -> list[list[int]]:
     """Returns sorted numbers as ranges [first, last]."""
-    found: list[list[int]] = []
-    for code in sorted(codes):
-        if found and found[-1][1] == code - 1:
-            found[-1][1] = code
-        else:
-            found.append([code, code])
-    return found
+    numbers = np.array(sorted(codes), dtype=int)
+    parts = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+    return [[int(part[0]), int(part[-1])] for part in parts if len(part)]

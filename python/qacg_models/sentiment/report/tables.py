@@ -6,20 +6,15 @@ import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qacg_models.checkpoints.files import PACKAGED
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
 from qacg_models.sentiment.dataset import file_digest
-from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.metrics import Metrics, titles_of
 from qacg_models.sentiment.record import TrainingRecord
 from qacg_models.sentiment.report import Cells, number_columns
 from qacg_models.utils.text import counted, markdown_table, mean_and_deviation, parse_json, percent, read_text
-
-if TYPE_CHECKING:
-    from qacg_models.sentiment.trained_model import TrainedModel
 
 Bounds = Mapping[str, Mapping[str, tuple[float, float]]]  # of confidence intervals, by title of a row and metric
 MAJORITY = "majority"
@@ -152,17 +147,9 @@ def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
     return [*lines, advice]
 
 
-def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], split: str, rows: int, result: Metrics) -> str:
-    """Returns one line about whether a new evaluation reproduces the metrics that training stored.
-
-    Args:
-        record: record of the training.
-        paths: the evaluated files.
-        split: name of the evaluated split, or of the files if all their rows are evaluated.
-        rows: number of evaluated rows.
-        result: the new metrics.
-    """
-    path, stored = ", ".join(map(str, paths)), stored_split(record, paths, split, rows)
+def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], stored: str | None, result: Metrics) -> str:
+    """Returns one line about whether new metrics equal those that training stored for the split `stored`, if any."""
+    path = ", ".join(map(str, paths))
     if stored is not None:
         same = result.to_json() == record.metrics[stored].to_json()
         return (
@@ -186,13 +173,6 @@ def stored_split(record: TrainingRecord, paths: Sequence[Path], split: str, rows
     parts = _parts_of(record, paths)
     candidates = [split] if split in parts else list(parts)
     return next((one for one in candidates if one in record.metrics and parts[one] == rows), None)
-
-
-def baselines(trained: TrainedModel, paths: Sequence[Path], split: str, rows: Sequence[Example]) -> dict[str, Metrics]:
-    """Returns the metrics of the baselines by title: majority, and TF-IDF if training stored it for these rows."""
-    stored = stored_split(trained.record, paths, split, len(rows))
-    tfidf = {} if stored not in trained.record.tfidf else {TFIDF: trained.record.tfidf[stored]}
-    return tfidf | {MAJORITY: trained.majority(rows)}
 
 
 def _parts_of(record: TrainingRecord, paths: Sequence[Path]) -> dict[str, int]:

@@ -2,6 +2,24 @@
 // #layer=2&head=3 (both from 1); head=all shows every head. Pointer, taps and arrow keys read values into a status line,
 // which screen readers announce. A switch shows the markers [CLS] and [SEP], which are hidden at first.
 
+const NAMES = { softmax: "P (softmax)", quasi: "λ·G (gated sigmoid)", combined: "A = P + λ·G" };
+const CAPTIONS = {
+  softmax: "Attention between the words, before the aspect's part is added",
+  quasi: "Attention that the aspect adds (blue) or takes away (orange)",
+  combined: "The attention that the model uses, with the aspect's part",
+};
+// Orange to white to blue: the lower half of ColorBrewer's PuOr and the upper half of RdBu. Red would suggest an error.
+const COLOURS = [
+  [127, 59, 8], [179, 88, 6], [224, 130, 20], [253, 184, 99], [254, 224, 182], [247, 247, 247],
+  [209, 229, 240], [146, 197, 222], [67, 147, 195], [33, 102, 172], [5, 48, 97],
+];
+// 65 colours from the lowest to the highest value; the middle one, of 0, is white.
+const SHADES = Array.from({ length: 65 }, (_, i) => {
+  const place = (i / 64) * (COLOURS.length - 1);
+  const [low, high] = [COLOURS[Math.floor(place)], COLOURS[Math.ceil(place)]];
+  return low.map((part, k) => Math.round(part + (high[k] - part) * (place % 1)));
+});
+
 const make = (tag, className, text) => {
   const element = document.createElement(tag);
   if (className) element.className = className;
@@ -104,9 +122,9 @@ function canvasOf(data, row, values, kind, limit) {
   canvas.width = canvas.height = length;
   const context = canvas.getContext("2d");
   const image = context.createImageData(length, length);
-  const middle = (data.shades.length - 1) / 2;
+  const middle = (SHADES.length - 1) / 2;
   values.forEach((value, i) => {
-    const shade = data.shades[Math.round(middle + middle * strength(value, kind, limit))];
+    const shade = SHADES[Math.round(middle + middle * strength(value, kind, limit))];
     image.data.set([...shade, 255], 4 * i);
   });
   context.putImageData(image, 0, 0);
@@ -145,12 +163,12 @@ function scaleOf(data, kind, limit) {
     made.style.background = `linear-gradient(to right, ${shades.map((shade) => `rgb(${shade})`).join(",")})`;
     return made;
   };
-  const middle = (data.shades.length - 1) / 2;
+  const middle = (SHADES.length - 1) / 2;
   const digits = limit < 0.1 ? 4 : 2;
   if (kind === "softmax") {
-    const halves = [data.shades.slice(middle, 1.5 * middle + 1), data.shades.slice(1.5 * middle)].map(strip);
+    const halves = [SHADES.slice(middle, 1.5 * middle + 1), SHADES.slice(1.5 * middle)].map(strip);
     scale.append("0", halves[0], "0.25", halves[1], "1");
-  } else scale.append(signed(-limit, digits), strip(data.shades), signed(limit, digits));
+  } else scale.append(signed(-limit, digits), strip(SHADES), signed(limit, digits));
   return scale;
 }
 
@@ -249,12 +267,12 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
   const width = Math.min(root.clientWidth || 1000, 1152);
   const fitting = Math.max(1, Math.floor(width / (head === null ? 360 : 420)));
   const side = Math.ceil(data.rows.length / Math.ceil(data.rows.length / fitting)); // columns per line
-  for (const [kind, name] of Object.entries(data.names)) {
+  for (const [kind, name] of Object.entries(NAMES)) {
     const limit = layerLimit(data, kind, layer);
     const title = make("div", "kind");
     const symbols = make("span", "symbols", name);
     symbols.append(scaleOf(data, kind, limit));
-    title.append(make("h4", "", data.captions[kind]), symbols);
+    title.append(make("h4", "", CAPTIONS[kind]), symbols);
     const columns = make("div", "columns");
     columns.style.gridTemplateColumns = `repeat(${side}, minmax(0, 1fr))`;
     data.rows.forEach((row, place) => {
@@ -266,14 +284,14 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
       if (head === null) {
         const enlarge = (picked) => {
           choose(layer, picked);
-          maps.querySelectorAll(".kind + .columns")[Object.keys(data.names).indexOf(kind)]
+          maps.querySelectorAll(".kind + .columns")[Object.keys(NAMES).indexOf(kind)]
             .children[place].querySelector("canvas").focus();
         };
         column.append(headGrid(data, row, kind, limit, layer, report, enlarge));
       } else {
         const values = headMap(data, row, kind, layer, head);
         const frame = make("div", "frame");
-        const label = `${row.title}, layer ${layer}, head ${head}: ${data.captions[kind]}`;
+        const label = `${row.title}, layer ${layer}, head ${head}: ${CAPTIONS[kind]}`;
         const reportCell = (cell) => report(`layer ${layer}, head ${head}, ${name}`, values, cell);
         frame.append(labelledMap(row, canvasOf(data, row, values, kind, limit), width / side - 24, label, reportCell));
         column.append(frame, make("p", "note", `Strongest: ${strongest(row, values)}`));
