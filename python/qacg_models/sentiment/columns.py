@@ -2,9 +2,8 @@
 
 Labels and aspects can have any names; the text `None` is a label name, not a missing value.
 
-Without a column of ids, all rows with the same text and target get the same id, even if they are not adjacent. An id
-has at most one row for each aspect. If an aspect is repeated, a new id begins: this row and later ones with the same
-text and target get the new id.
+Without a column of ids, all rows with the same text and target get the same id, even if they are not adjacent. If an
+aspect is repeated, there are several copies of the text: the Nth row of each aspect has the id of the Nth copy.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from qacg_models.sentiment.example import DataError, RowProblems, Source, Task
 from qacg_models.utils.text import clipped, counted
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 ON_EMPTY = ("raise", "skip")
@@ -200,31 +198,18 @@ def checked_encoding(name: str) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """Column names (or JSON keys) of a table, and how its text is stored; raises InputError for invalid values.
-
-    Attributes:
-        text: name of the text column.
-        aspect: name of the aspect column; None if that column does not exist or is not read.
-        label: name of the label column; None for texts to predict.
-        id, target: names of the id column and the target column; None if they do not exist or are not read.
-        delimiter: delimiter of CSV and TSV files; a backslash followed by t is a tab; "auto" detects the delimiter
-            from the header.
-        encoding: encoding of text files (CSV, TSV, JSON, JSONL and TXT).
-        wide: whether the table has a column of labels for each aspect; `aspect` and `label` are then not read.
-        aspect_columns: the aspect columns of a wide table; None: all named columns except text, id, target and `split`.
-        quoting: one of QUOTING: what quotation marks mean in CSV and TSV files.
-    """
+    """Column names (or JSON keys) of a table, and how its text is stored; raises InputError for invalid values."""
 
     text: str = "text"
-    aspect: str | None = "aspect"
+    aspect: str | None = "aspect"  # None, also in the next lines: the column does not exist or is not read
     label: str | None = "label"
     id: str | None = None
     target: str | None = None
-    delimiter: str = AUTO
-    encoding: str = UTF_8
-    wide: bool = False
-    aspect_columns: tuple[str, ...] | None = None
-    quoting: str = AUTO
+    delimiter: str = AUTO  # of CSV and TSV; AUTO: found in the header
+    encoding: str = UTF_8  # of CSV, TSV, JSON, JSONL and TXT
+    wide: bool = False  # whether the table has a column of labels for each aspect, instead of `aspect` and `label`
+    aspect_columns: tuple[str, ...] | None = None  # of a wide table; None: all but text, id, target and split
+    quoting: str = AUTO  # one of QUOTING: what quotation marks mean in CSV and TSV
 
     def __post_init__(self):
         if self.delimiter == "\\t":  # two characters, as typed in a shell
@@ -399,44 +384,18 @@ def with_ids(rows: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
     return frame
 
 
-def _ids(frame: pd.DataFrame) -> np.ndarray:
-    """Returns an id for each row: "line N", where N is the first line with its text and target."""
+def _ids(frame: pd.DataFrame) -> pd.api.extensions.ExtensionArray:
+    """Returns an id for each row: "line N", where N is the first line of this copy of its text and target."""
     import numpy as np
     import pandas as pd
 
-    groups = frame.groupby(["sentence", "target"], sort=False).ngroup().to_numpy()
-    _, first = np.unique(groups, return_index=True)
-    owners = first[groups]  # place of the row at which the id of each row begins
-    repeated = owners[pd.DataFrame({"owner": owners, "aspect": frame["aspect"]}).duplicated().to_numpy()]
-    begin: dict[int, int] = {}
-    seen: dict[int, set[str]] = {}
-    for place in np.flatnonzero(np.isin(owners, repeated)).tolist():
-        owner, aspect = int(owners[place]), frame["aspect"].iat[place]
-        if aspect in seen.setdefault(owner, set()):
-            begin[owner], seen[owner] = place, set()
-        seen[owner].add(aspect)
-        owners[place] = begin.get(owner, owner)
-    begins = np.unique(owners)
-    lines = pd.Series(frame["line"].to_numpy()[begins], begins)
-    same = lines.groupby(lines.to_numpy()).cumcount()  # items of a JSON array can begin on one line
-    names = "line " + lines.astype(str) + np.where(same, " (" + (same + 1).astype(str) + ")", "")
-    return names.loc[owners].array
-
-
-def training_rows(rows: pd.DataFrame, source: Source) -> pd.DataFrame:
-    """Returns the rows that the column `split` does not mark as dev or test; raises InputError if it marks all."""
-    if "split" not in rows or rows.empty:
-        return rows
-    kept = rows[~rows["split"].isin(["dev", "test"])]
-    if kept.empty:
-        raise no_training_rows(source)
-    return kept
-
-
-def no_training_rows(source: Source) -> InputError:
-    """Returns the error for data in which the column `split` leaves no training row."""
-    reason = "split: expected training rows with texts that are not in dev or test, got none"
-    return source.error(None, f"{reason}; mark rows with other texts as train")
+    texts = frame.groupby(["sentence", "target"], sort=False).ngroup()
+    copies = frame.groupby([texts, frame["aspect"]], sort=False).cumcount()
+    numbers, _ = pd.factorize(texts * len(frame) + copies)
+    begins = pd.Series(frame["line"].to_numpy()[np.unique(numbers, return_index=True)[1]])
+    same = begins.groupby(begins).cumcount()  # items of a JSON array can begin on one line
+    names = "line " + begins.astype(str) + np.where(same, " (" + (same + 1).astype(str) + ")", "")
+    return names.array.take(numbers)
 
 
 def discover(
@@ -454,10 +413,9 @@ def discover(
         rows: rows with the columns aspect and label; not read if both `aspects` and `labels` are given.
         source: where the rows are from, for errors.
         columns: the columns of the rows, which may be from a wide table, or have targets.
-        aspects, labels: names in the order of their indices; None: the names in the rows, in natural order (2 before
-            10).
-        absent_label: the label that means "no opinion", which gets index 0; None: the label "none" if there is one,
-            else the first label that differs from it only in case or surrounding spaces.
+        aspects, labels: names by index; None: the names in the rows, in natural order (2 before 10).
+        absent_label: the label that means "no opinion", which gets index 0; None: "none", or the first label that
+            differs from it only in case or surrounding spaces.
     """
     names = [*(labels or ())]
     if aspects is None or labels is None:

@@ -18,10 +18,8 @@ from qacg_models.sentiment.columns import (
     discover,
     index_of,
     natural_key,
-    no_training_rows,
     rows_of_table,
     text_table,
-    training_rows,
     wide_aspects,
     without_empty_cells,
 )
@@ -60,31 +58,18 @@ CUT = (
 
 @dataclass(frozen=True)
 class Dataset:
-    """The splits of a folder, file or list of files.
-
-    Attributes:
-        task: labels and aspects.
-        splits: rows by split name, in the order of SPLITS; the rows of a split are in file order.
-        files: the files of each split; empty for DataFrames.
-        targets: the targets of the training files or, without these, of all files, in natural order (2 before 10);
-            ("",) for a task without targets.
-        sources: the folder or files passed to `load_data`.
-        options: the options with which the files were read.
-        notes: log lines about how the files were read.
-        skipped: the lines of `notes` about skipped rows, one for each file with such rows.
-        dev_origin: RESERVED or CUT, if the training file was divided.
-        indices: for DataFrames, the index by split; its entry N - 1 belongs to the row whose `line` is N.
-    """
+    """The splits of a folder, file, list of files, or of DataFrames."""
 
     task: Task
-    splits: dict[str, Sequence[Example]]
-    files: dict[str, tuple[Path, ...]]
-    targets: tuple[str, ...]
-    sources: tuple[Path, ...]
-    options: DataOptions
-    notes: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    dev_origin: str = ""
+    splits: dict[str, Sequence[Example]]  # rows by split name, in the order of SPLITS; rows are in file order
+    files: dict[str, tuple[Path, ...]]  # the files of each split; empty for DataFrames
+    targets: tuple[str, ...]  # of train or, without it, of all files, in natural order; ("",) if there are none
+    sources: tuple[Path, ...]  # the folder or files passed to `load_data`
+    options: DataOptions  # with which the files were read
+    notes: tuple[str, ...] = ()  # log lines about how the files were read
+    skipped: tuple[str, ...] = ()  # the lines of `notes` about skipped rows, one for each file with such rows
+    dev_origin: str = ""  # RESERVED or CUT, if the training file was divided
+    # For DataFrames, the index by split; its entry N - 1 belongs to the row whose `line` is N.
     indices: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     @property
@@ -127,19 +112,16 @@ def load_data(
     dev rows, dev is a share of the training sentences (`split_dev`).
 
     Args:
-        path: a folder, a file, or several files in one format. Ids are local to a file: the same id in two files
-            means two sentences.
+        path: a folder, a file, or several files in one format. The same id in two files means two sentences.
         splits: the splits to read.
         options: how to read the files; None: the defaults.
         optional: the members of `splits` that may be absent.
-        task: expected labels and aspects. None: the fixed task of a published format or, for other data, the labels
-            and aspects in `options`. Those that `options` does not name are read from the training rows (from the
-            first split, if train is not read).
+        task: expected labels and aspects. None: those of the format, of `options` or of the training rows (of the first
+            split, if train is not read).
 
     Raises:
         InputError: `path` or `options` cannot be used. DataError: a file is missing or unusable, its rows do not fit
-            the task or the training split, or two files, or a file and its column `split`, contradict each other. The
-            message names the file and, if known, the line.
+            the task or the training split, or two files, or a file and its column `split`, contradict each other.
 
     Example:
         >>> load_data(sample_reviews(), ("train", "dev"), DataOptions(wide=True)).task.labels
@@ -386,7 +368,7 @@ def _dataset(
         task = data_format.published_task({source.path: content for source, content in first}, given)
     elif task is None:
         source, rows = first[0][0], pd.concat([content.drop(columns="sentence") for _, content in first])
-        task = discover(training_rows(rows, source) if divided else rows, source, columns, **given)
+        task = discover(_unmarked(rows) if divided else rows, source, columns, **given)
     tables = {split: _examples(data_format, parts, task, options) for split, parts in contents.items()}
     joined = {  # the source of the rows of several files, for errors
         split: Source(", ".join(str(source.path) for source, _ in parts)) if parts[1:] else parts[0][0]
@@ -394,8 +376,7 @@ def _dataset(
     }
     train = tables.get("train")
     if train is not None and divided:
-        marked = train.where(~train.frame["split"].isin(["dev", "test"]))
-        train = marked if marked else train  # without training rows, `_divide` raises an error
+        train = ExampleTable(_unmarked(train.frame))
     targets = target_names(tables.values() if train is None else [train], task)
     for split, parts in contents.items():
         check_contexts(tables[split], task.contexts(targets), joined[split])
@@ -410,6 +391,12 @@ def _dataset(
         splits, notes = splits | divisions, [note]
     splits = {split: splits[split] for split in SPLITS if split in splits}
     return Dataset(task, splits, {}, targets, (), options, tuple(notes), dev_origin=origin)
+
+
+def _unmarked(rows: DataFrame) -> DataFrame:
+    """Returns the rows that are not marked as dev or test; all rows if there are none, so that `_divide` raises."""
+    kept = rows[~rows["split"].isin(["dev", "test"])] if "split" in rows else rows
+    return rows if kept.empty else kept
 
 
 def _examples(
@@ -460,7 +447,8 @@ def _divide(
     if held_out:
         parts["train"] = parts["train"].where(~parts["train"].frame["sentence"].map(normalized).isin(held_out))
     if not parts["train"]:
-        raise no_training_rows(source)
+        reason = "split: expected training rows with texts that are not in dev or test, got none"
+        raise source.error(None, f"{reason}; mark rows with other texts as train")
     parts = {name: part for name, part in parts.items() if part}
     if "test" in parts and test_file is not None:
         reason = f"expected one source of test rows, got the column 'split' and the file {test_file[0].name}"

@@ -23,27 +23,16 @@ METRICS = ("sentihood", "semeval", "classification")
 
 @dataclass(frozen=True)
 class Task:
-    """Labels and aspects of one aspect-based sentiment task; InputError unless they are distinct and not empty.
+    """Labels and aspects of one aspect-based sentiment task; InputError unless they are distinct and not empty."""
 
-    Args:
-        name: name of the task in saved files.
-        labels: label names; the position is the class index.
-        aspects: aspect names, in the order in which contexts, reports and, by default, predictions have them.
-        metrics: one of METRICS.
-        selection: name of the metric by which training selects a checkpoint.
-        has_absent: whether the first label means "no opinion on this aspect".
-        has_targets: whether a context also names a target, as in `location - 1 - price`.
-        complete: whether every pair of a sentence and a target must have a row for every aspect.
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    aspects: tuple[str, ...]
-    metrics: str = "classification"
-    selection: str = "macro_f1"
-    has_absent: bool = False
-    has_targets: bool = False
-    complete: bool = False
+    name: str  # in saved files
+    labels: tuple[str, ...]  # the position is the class index
+    aspects: tuple[str, ...]  # in the order in which contexts, reports and, by default, predictions have them
+    metrics: str = "classification"  # one of METRICS
+    selection: str = "macro_f1"  # name of the metric by which training selects a checkpoint
+    has_absent: bool = False  # whether the first label means "no opinion on this aspect"
+    has_targets: bool = False  # whether a context also names a target, as in `location - 1 - price`
+    complete: bool = False  # whether every pair of a sentence and a target must have a row for every aspect
 
     def __post_init__(self):
         for field, least in (("labels", 2), ("aspects", 1)):
@@ -125,11 +114,9 @@ class ReadingWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows are from, for messages: a file, or a DataFrame.
+    """Where rows are from, for messages: a file, or an argument with the index of its DataFrame.
 
-    Attributes:
-        path: the file, or the name of the DataFrame's argument.
-        index: the index of the DataFrame, whose entry N - 1 belongs to the row with line number N; None for a file.
+    Entry N - 1 of the index belongs to the row with line number N.
     """
 
     path: Path | str
@@ -204,15 +191,7 @@ class Opinion(NamedTuple):
 
 
 class AnnotatedText(NamedTuple):
-    """A text with its opinions.
-
-    Attributes:
-        line: line on which it begins.
-        id: its id; None if the file has none, or has ids that several texts share.
-        text: the text.
-        opinions: the opinions; empty if the text has none.
-        left_out: why the text is no example, such as "marked OutOfScope"; empty if it is one.
-    """
+    """A text with its opinions; `id` is None if texts share ids, `left_out` has the reason if it is no example."""
 
     line: int
     id: str | None
@@ -225,28 +204,19 @@ class AnnotatedText(NamedTuple):
 class Example:
     """One sentence with one context.
 
-    Attributes:
-        id: id of the sentence in its file; if the file has no ids, "line N", where N is the first line of the sentence,
-            or "text N" for the Nth text of XML. A further opinion on the same aspect and target has " (2)" at the end.
-            If several files are read, the id begins with the number of the file, as in "2/line 7".
-        sentence: the text.
-        context: name of the context, as `Task.context` returns it.
-        target: name of the target, or the words that an opinion is about, which are no part of the context; empty if
-            there is none.
-        aspect: name of the aspect.
-        label: class index; None for texts to predict.
-        line: line number in the file, from 1.
-        split: content of the file's column `split`, in lower case; empty if there is none.
+    If the file has no ids, the id is "line N", where N is the first line of the sentence, or "text N" in XML. A further
+    opinion on the same aspect and target has " (2)" at the end. If several files are read, the id begins with the
+    number of the file, as in "2/line 7".
     """
 
-    id: str
+    id: str  # of the sentence in its file
     sentence: str
-    context: str
-    target: str
+    context: str  # as `Task.context` returns it
+    target: str  # name of the target, or the words that an opinion is about, which are no part of the context, or empty
     aspect: str
-    label: int | None
-    line: int
-    split: str = ""
+    label: int | None  # class index; None for texts to predict
+    line: int  # number in the file, from 1
+    split: str = ""  # content of the file's column `split`, in lower case
 
     @property
     def group(self) -> tuple[str, str]:
@@ -310,17 +280,13 @@ def blocks(values: Iterable, size: int = BLOCK) -> Iterator[list]:
 
 
 def labelled_examples(rows: DataFrame, source: Source, task: Task, advice: str = "") -> ExampleTable:
-    """Returns checked examples; every reader of labelled data calls this function.
+    """Returns examples; InputError for rows, or groups of rows of one id and target, that do not fit the task.
 
     Args:
         rows: columns id, sentence, target, aspect, label (a name), line and, optionally, split.
         source: where the rows are from, for errors.
         task: the labels and aspects; spelling and case must match.
         advice: end of the error for an unknown aspect.
-
-    Raises:
-        InputError: there are no rows, a row has an unknown aspect or label, or a group, the rows of one id and target,
-            has two sentences, an aspect twice or, in a complete task, not every aspect.
     """
     if rows.empty:
         raise source.error(None, "has no rows")
