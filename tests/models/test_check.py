@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import fails
 from qacg_models.cli.program import main
 from qacg_models.sentiment.checks import (
     LEARNED,
@@ -97,14 +98,11 @@ def test_check_doubts_find_flipped_labels(faulty, capsys):
 
 
 def test_check_without_doubts_gives_no_advice(tmp_path, capsys):
-    rows = [
-        f"{('superb', 'awful')[number % 2]} food {number},food,{('good', 'bad')[number % 2]}" for number in range(40)
-    ]
-    (tmp_path / "reviews.csv").write_text("\n".join(["text,aspect,label", *rows]))
+    rows = [(f"{('superb', 'awful')[n % 2]} food {n}", "food", ("good", "bad")[n % 2]) for n in range(40)]
+    write(tmp_path / "reviews.csv", rows)
     assert main(["check", str(tmp_path / "reviews.csv")]) == 0
-    assert "doubtful labels: 0 of 40 (0.0%), found by TF-IDF with logistic regression in cross-validation\n" in (
-        capsys.readouterr().out
-    )
+    found = "doubtful labels: 0 of 40 (0.0%), found by TF-IDF with logistic regression in cross-validation\n"
+    assert found in capsys.readouterr().out
 
 
 def test_check_folder_reports_leaks(tmp_path, capsys):
@@ -116,31 +114,35 @@ def test_check_folder_reports_leaks(tmp_path, capsys):
     assert "sentences of train are in test too, so the metrics on test are too high" in capsys.readouterr().out
 
 
+def checked(tmp_path, capsys, rows, *flags):
+    """What the command prints for a file of rows."""
+    write(tmp_path / "rows.csv", rows)
+    assert main(["check", str(tmp_path / "rows.csv"), *map(str, flags)]) == 0
+    return capsys.readouterr().out
+
+
+def labelled(texts):
+    return [(text, "food", ("good", "bad")[number % 2]) for number, text in enumerate(texts)]
+
+
 def test_check_foreign_vocabulary_warns(tmp_path, capsys):
     """German texts with an English vocabulary."""
-    start = write_model(tmp_path / "start")
-    texts = [f"die Zimmerdecke war höchst ungewöhnlich, Nummer {number}" for number in range(60)]
-    write(tmp_path / "de.csv", [(text, "food", ("gut", "schlecht")[n % 2]) for n, text in enumerate(texts)])
-    assert main(["check", str(tmp_path / "de.csv"), "--from", str(start), "--max-length", "48"]) == 0
-    assert "the vocabulary does not suit the language of the texts" in capsys.readouterr().out
+    rows = labelled(f"die Zimmerdecke war höchst ungewöhnlich, Nummer {number}" for number in range(60))
+    out = checked(tmp_path, capsys, rows, "--from", write_model(tmp_path / "start"), "--max-length", 48)
+    assert "the vocabulary does not suit the language of the texts" in out
 
 
 def test_check_chinese_texts_count_characters_as_words(tmp_path, capsys):
     texts = ["菜很好吃", "服务员态度很差", "价格太贵了", "汤是冷的"]
-    rows = [(f"{texts[n % 4]} {n}", "food", ("good", "bad")[n % 2]) for n in range(60)]
-    write(tmp_path / "zh.csv", rows)
-    assert main(["check", str(tmp_path / "zh.csv"), "--from", "scratch"]) == 0
-    out = capsys.readouterr().out
+    out = checked(tmp_path, capsys, labelled(f"{texts[n % 4]} {n}" for n in range(60)), "--from", "scratch")
     assert ": 1.00 tokens per word" in out
     assert "does not suit" not in out
 
 
 def test_check_names_unknown_symbols(tmp_path, capsys):
     """The vocabulary has no emoji."""
-    start = write_model(tmp_path / "start")
-    write(tmp_path / "new.csv", [(f"the food {n} was great 🙂", "food", ("good", "bad")[n % 2]) for n in range(60)])
-    assert main(["check", str(tmp_path / "new.csv"), "--from", str(start), "--max-length", "48"]) == 0
-    out = capsys.readouterr().out
+    rows = labelled(f"the food {n} was great 🙂" for n in range(60))
+    out = checked(tmp_path, capsys, rows, "--from", write_model(tmp_path / "start"), "--max-length", 48)
     assert "% of the tokens unknown (most often '🙂'" in out
     assert "warning: the vocabulary lacks words or symbols of the texts ('🙂'" in out
 
@@ -171,15 +173,10 @@ def test_check_learned_vocabulary_is_not_advised_again():
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--output", "reviews.csv"], "output: "),
-        (["--max-length", "0"], "max_length: expected at least 1"),
-    ],
+    "flags", [(["--output", "reviews.csv"], "output: "), (["--max-length", "0"], "max_length: expected at least 1")]
 )
-def test_check_bad_flags_raise(faulty, flags, message, capsys):
-    assert main(["check", "reviews.csv", *flags]) == 2
-    assert message in capsys.readouterr().err
+def test_check_bad_flags_raise(faulty, flags, capsys):
+    fails(capsys, ["check", "reviews.csv", *flags[0]], flags[1])
 
 
 # Thresholds, the mean probability of a label over its rows: 0.6 for label 0 and 0.55 for label 1; none has label 2.

@@ -11,7 +11,7 @@ from qacg_models.sentiment.encoding import (
     encode_examples,
     train_tokenizer,
 )
-from qacg_models.sentiment.example import DataError, Example, ExampleTable, Task, distinct, frame_of
+from qacg_models.sentiment.example import Example, ExampleTable, Task, distinct, frame_of
 from qacg_models.sentiment.options import DataOptions
 from qacg_models.sentiment.training.rows import EpochSampler, evaluation_sample
 
@@ -41,13 +41,11 @@ def test_example_table_has_its_examples():
             table[index]
 
 
-def test_example_table_statistics_equal_those_of_a_list():
+def test_example_table_statistics_are_those_of_its_rows():
     rows, others = examples(50), [*examples(9), dataclasses.replace(examples(1)[0], sentence=" TEXT  0 Ä😀")]
     table = table_of(rows)
-    for names in (("sentence",), ("id", "target"), ("context",)):
-        assert distinct(table, *names) == distinct(rows, *names)
-    assert label_shares(table, TASK) == [17 / 50, 17 / 50, 16 / 50]
-    assert describe_examples("train", table, TASK) == describe_examples("train", rows, TASK)
+    assert distinct(table, "id", "target") == distinct(rows, "id", "target")
+    assert label_shares(table, TASK) == label_shares(rows, TASK) == [17 / 50, 17 / 50, 16 / 50]
     assert "9 sentences, 25 groups, 50 rows" in describe_examples("train", table, TASK)
     assert count_overlap({"a": rows, "b": table_of(others)}) == {("a", "b"): 2}
 
@@ -55,9 +53,8 @@ def test_example_table_statistics_equal_those_of_a_list():
 def test_repeated_aspect_of_an_id_names_both_lines(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("text,aspect,label,id\na,x,good,1\na,y,bad,1\na,x,bad,1\n")
-    with raises("DataError: id '1' already has a row for 'x' on line 2") as caught:
+    with raises("DataError: train.csv:4: id '1' already has a row for 'x' on line 2"):
         load_data(path, ("train",), DataOptions(id_column="id"))
-    assert isinstance(caught.value, DataError) and caught.value.line == 4
 
 
 @pytest.mark.parametrize("contexts", [None, ("food", "room")])
@@ -81,10 +78,8 @@ def test_large_dev_is_sampled_by_groups():
     assert evaluation_sample(rows, 4000, 0) is rows
     chosen = evaluation_sample(rows, 1000, 0)
     assert 900 < len(chosen) < 1100
-    assert chosen == sorted(chosen, key=lambda row: row.line)
     ids = {row.id for row in chosen}
-    assert chosen == [row for row in rows if row.id in ids]
-    assert chosen == evaluation_sample(rows, 1000, 0)
+    assert chosen == [row for row in rows if row.id in ids] == evaluation_sample(rows, 1000, 0)
     assert chosen != evaluation_sample(rows, 1000, 1)
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from commands import fails
-from errors import raises
+from errors import error_cases, raises
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli.program import main
 from qacg_models.sentiment.dataset import load_data, load_file
@@ -162,62 +162,38 @@ def test_germeval_xml_and_lines_give_the_same_rows(tmp_path):
     assert find_format(xml).notes({xml: xml_texts(xml)}) == ["left out of data.xml: 1 text without text"]
 
 
-NO_CATEGORY = {
-    "laptops 2014": (TERMS, "data.xml", "got 1 text with 1 aspectTerm, which have no category; to train or evaluate"),
-    "test, phase A": (
-        UNLABELLED,
-        "data.xml",
-        "got 1 text with no aspectCategory or Opinion, as in a test file; to train or evaluate",
+NO_POLARITY = MAMS.replace(' polarity="positive"', "")
+NO_CATEGORY_NAME = REVIEWS.replace(' category="FOOD#QUALITY"', "")
+BOTH_LEVELS = TEXT_LEVEL.replace("<Opinions/>", '<Opinions><Opinion category="A" polarity="b"/></Opinions>')
+NO_CATEGORY = {  # laptops of 2014, test files of phases A and B, and damaged files
+    "data.xml: ...got 1 text with 1 aspectTerm, which have no category; to train or evaluate": TERMS,
+    "data.xml: ...got 1 text with no aspectCategory or Opinion, as in a test file; to train or evaluate": UNLABELLED,
+    "data.xml: ...got 4 texts with no aspectCategory or Opinion, as in a test file": REVIEWS.lower(),
+    "data.xml:1: is not XML (no element found)": "",
+    "data.xml: ...got no sentence or Document, but the elements rss, channel": "<rss><channel/></rss>",
+    "data.xml:1: expected aspectCategory inside a sentence, Review or Document, got it outside": MAMS.replace(
+        "sentence>", "item>"
     ),
-    "lower case": (REVIEWS.lower(), "data.xml", "got 4 texts with no aspectCategory or Opinion, as in a test file"),
-    "empty": ("", "data.xml", "is not XML (no element found)"),
-    "other XML": ("<rss><channel/></rss>", "data.xml", "got no sentence or Document, but the elements rss, channel"),
-    "other texts": (
-        MAMS.replace("<sentence>", "<item>").replace("</sentence>", "</item>"),
-        "data.xml",
-        ":1: expected aspectCategory inside a sentence, Review or Document, got it outside",
+    "data.xml:1: polarity: expected a label, got 'staff' without a polarity, as in a test file": NO_POLARITY,
+    "data.xml:4: category: expected a name, got an opinion without a category": NO_CATEGORY_NAME,
+    "data.xml:3: id '9:0' has no text": REVIEWS.replace("Pasta good, wine sour.", ""),
+    "data.xml:1: Review '9': expected opinions on the whole text or on its sentences, got both": BOTH_LEVELS,
+    "data.tsv: ...got 2 texts with no opinions, as in a test file; to train or evaluate": (
+        "a\tGut.\tunknown\tunknown\nb\tBahn.\tunknown\tunknown\n"
     ),
-    "test, phase B": (
-        MAMS.replace(' polarity="positive"', ""),
-        "data.xml",
-        ":1: polarity: expected a label, got 'staff' without a polarity, as in a test file",
-    ),
-    "targets only": (
-        REVIEWS.replace(' category="FOOD#QUALITY"', ""),
-        "data.xml",
-        ":4: category: expected a name, got an opinion without a category",
-    ),
-    "texts not filled in": (
-        REVIEWS.replace("Pasta good, wine sour.", ""),
-        "data.xml",
-        "id '9:0' has no text",
-    ),
-    "GermEval test": (
-        "a\tGut.\tunknown\tunknown\nb\tBahn.\tunknown\tunknown\n",
-        "data.tsv",
-        "got 2 texts with no opinions, as in a test file; to train or evaluate",
-    ),
-    "GermEval, damaged": (GERMEVAL_TSV + "x\ty\n", "data.tsv", ":5: expected 4 or 5 tab-separated fields"),
-    "both levels": (
-        TEXT_LEVEL.replace("<Opinions/>", '<Opinions><Opinion category="A" polarity="b"/></Opinions>'),
-        "data.xml",
-        ":1: Review '9': expected opinions on the whole text or on its sentences, got both",
-    ),
+    "data.tsv:5: expected 4 or 5 tab-separated fields": GERMEVAL_TSV + "x\ty\n",
 }
 
 
-@pytest.mark.parametrize(("text", "name", "reason"), NO_CATEGORY.values(), ids=NO_CATEGORY)
-def test_file_without_categories_raises_beside_a_good_one(tmp_path, text, name, reason):
-    path = write(tmp_path, text, name)
-    good = write(tmp_path, REVIEWS if name == "data.xml" else GERMEVAL_TSV, f"good{path.suffix}")
-    task = read(good)[0]
-    with raises(f"DataError: {reason}"):
-        load_data(path, ("train",))
-    for pair in ((good, path), (path, good)):
-        with raises(f"DataError: {name}...{reason}"):
-            load_data(pair, ("train",))
-    with raises(f"DataError: {reason}"):
-        load_file(path, task)
+@error_cases(NO_CATEGORY)
+def test_file_without_categories_raises_beside_a_good_one(tmp_path, error, given):
+    path = write(tmp_path, given, error[:8])
+    good = write(tmp_path, REVIEWS if path.suffix == ".xml" else GERMEVAL_TSV, f"good{path.suffix}")
+    for data in (path, (good, path), (path, good)):
+        with raises(f"DataError: {error}"):
+            load_data(data, ("train",))
+    with raises(f"DataError: {error}"):
+        load_file(path, read(good)[0])
 
 
 def test_file_of_another_data_set_raises_beside_a_good_one(tmp_path):
@@ -248,50 +224,31 @@ def test_commands_read_reviews_and_refuse_unlabelled_files(tmp_path, capsys):
     for file, reason in bad.items():
         fails(capsys, ["evaluate", model, "--data", file], file.name, reason)
         fails(capsys, ["predict", model, "--input", file], "got 'xml'; write the texts to a CSV")
-    assert (
-        main(
-            [
-                "evaluate",
-                str(model),
-                "--data",
-                str(path),
-            ]
-        )
-        == 0
-    )
+    assert main(["evaluate", str(model), "--data", str(path)]) == 0
     assert "left out of data.xml: 1 text marked OutOfScope\n" in "".join(capsys.readouterr())
 
 
-# Opinions by polarity, counted in the published files.
+# Positive, negative, neutral and conflicting opinions, counted in the published files.
 COUNTS = {
-    "semeval2014/Restaurants_Train.xml": {"positive": 2176, "negative": 839, "neutral": 501, "conflict": 196},
-    "semeval2014/Restaurants_Test_Gold.xml": {"positive": 657, "negative": 222, "neutral": 94, "conflict": 52},
-    "semeval2015/ABSA-15_Restaurants_Train_Final.xml": {"positive": 1198, "negative": 403, "neutral": 53},
-    "semeval2015/ABSA15_Restaurants_Test.xml": {"positive": 454, "negative": 346, "neutral": 45},
-    "semeval2015/ABSA-15_Laptops_Train_Data.xml": {"positive": 1103, "negative": 765, "neutral": 106},
-    "semeval2015/ABSA15_Laptops_Test.xml": {"positive": 541, "negative": 329, "neutral": 79},
-    "semeval2015/ABSA15_Hotels_Test.xml": {"positive": 243, "negative": 84, "neutral": 12},
-    "semeval2016/ABSA16_Restaurants_Train_SB1_v2.xml": {"positive": 1657, "negative": 749, "neutral": 101},
-    "semeval2016/ABSA16_Laptops_Train_SB1_v2.xml": {"positive": 1637, "negative": 1084, "neutral": 188},
-    "semeval2016/ABSA16_Restaurants_Train_English_SB2.xml": {
-        "positive": 1012,
-        "negative": 327,
-        "neutral": 55,
-        "conflict": 41,
-    },
-    "semeval2016/ABSA16_Laptops_Train_English_SB2.xml": {
-        "positive": 1210,
-        "negative": 708,
-        "neutral": 123,
-        "conflict": 41,
-    },
-    "mams-acsa/train.xml": {"positive": 1929, "negative": 2084, "neutral": 3077},
-    "mams-acsa/val.xml": {"positive": 241, "negative": 259, "neutral": 388},
-    "mams-acsa/test.xml": {"positive": 245, "negative": 263, "neutral": 393},
+    "semeval2014/Restaurants_Train.xml": (2176, 839, 501, 196),
+    "semeval2014/Restaurants_Test_Gold.xml": (657, 222, 94, 52),
+    "semeval2015/ABSA-15_Restaurants_Train_Final.xml": (1198, 403, 53),
+    "semeval2015/ABSA15_Restaurants_Test.xml": (454, 346, 45),
+    "semeval2015/ABSA-15_Laptops_Train_Data.xml": (1103, 765, 106),
+    "semeval2015/ABSA15_Laptops_Test.xml": (541, 329, 79),
+    "semeval2015/ABSA15_Hotels_Test.xml": (243, 84, 12),
+    "semeval2016/ABSA16_Restaurants_Train_SB1_v2.xml": (1657, 749, 101),
+    "semeval2016/ABSA16_Laptops_Train_SB1_v2.xml": (1637, 1084, 188),
+    "semeval2016/ABSA16_Restaurants_Train_English_SB2.xml": (1012, 327, 55, 41),
+    "semeval2016/ABSA16_Laptops_Train_English_SB2.xml": (1210, 708, 123, 41),
+    "mams-acsa/train.xml": (1929, 2084, 3077),
+    "mams-acsa/val.xml": (241, 259, 388),
+    "mams-acsa/test.xml": (245, 263, 393),
 }
 
 
 @pytest.mark.parametrize(("name", "expected"), COUNTS.items(), ids=COUNTS)
 def test_published_file_has_its_opinions(published_file, name, expected):
     _, rows = read(published_file(name))
-    assert Counter(label for *_, label in rows if label != "none") == expected
+    names = ("positive", "negative", "neutral", "conflict")
+    assert Counter(label for *_, label in rows if label != "none") == dict(zip(names, expected))

@@ -1,6 +1,5 @@
 """The number of texts that `qacg predict` and `qacg evaluate` truncate."""
 
-import csv
 import json
 
 import pytest
@@ -10,6 +9,7 @@ from qacg_models.sentiment.encoding import encode_examples
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.predictor import Predictor, describe_truncation
 from qacg_models.sentiment.trained_model import load_trained
+from table_files import write_table
 from untrained import OWN, write_model
 
 SHORT, LONG = "service is slow", "the food was great but the bill was not " * 9
@@ -67,30 +67,20 @@ def test_predict_resumed_counts_all_texts(model, tmp_path, capsys, monkeypatch):
     assert ": 2 of 3 texts; " in capsys.readouterr().out
 
 
-def test_predict_short_texts_prints_no_truncation(model, capsys):
+def test_predict_table_clips_long_texts(model, capsys):
     assert main(["predict", str(model), "--text", SHORT, LONG]) == 0
-    assert ": 1 of 2 texts; " in capsys.readouterr().err
+    out, error = capsys.readouterr()
+    assert ": 1 of 2 texts; " in error
+    assert out.splitlines()[5].startswith(f"{LONG[:77]}...  food ")
+    assert all(len(line) < 160 for line in out.splitlines())
     assert main(["predict", str(model), "--text", SHORT]) == 0
     assert "truncated" not in capsys.readouterr().err
 
 
-def test_predict_table_clips_long_texts(model, capsys):
-    assert main(["predict", str(model), "--text", LONG]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[2].startswith(f"{LONG[:77]}...  food ")
-    assert all(len(line) < 160 for line in lines)
-
-
 def test_evaluate_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
-    with (tmp_path / "rows.csv").open("w", newline="") as handle:
-        rows = [[text, aspect, "good"] for text in (SHORT, LONG) for aspect in OWN.aspects]
-        csv.writer(handle).writerows([["text", "aspect", "label"], *rows])
-    arguments = [
-        "evaluate",
-        str(model),
-        "--data",
-        str(tmp_path / "rows.csv"),
-    ]
+    rows = [(text, aspect, "good") for text in (SHORT, LONG) for aspect in OWN.aspects]
+    path = write_table(tmp_path / "rows.csv", [("text", "aspect", "label"), *rows])
+    arguments = ["evaluate", str(model), "--data", str(path)]
     assert main(arguments) == 0
     assert ": 1 of 2 texts; train with a larger --max-length, or split the texts" in capsys.readouterr().out
     assert main([*arguments, "--json"]) == 0

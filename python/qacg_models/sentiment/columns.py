@@ -203,12 +203,8 @@ class Columns:
     """Column names (or JSON keys) of a table, and how its text is stored; raises InputError for invalid values.
 
     Attributes:
-        text: name of the text column.
-        aspect: name of the aspect column; None if that column does not exist or is not read.
-        label: name of the label column; None for texts to predict.
-        id, target: names of the id column and the target column; None if they do not exist or are not read.
-        delimiter: delimiter of CSV and TSV files; a backslash followed by t is a tab; "auto" detects the delimiter
-            from the header.
+        text, aspect, label, id, target: names of the columns; None if a column does not exist or is not read.
+        delimiter: delimiter of CSV and TSV files; "auto" detects it from the header.
         encoding: encoding of text files (CSV, TSV, JSON, JSONL and TXT).
         wide: whether the table has a column of labels for each aspect; `aspect` and `label` are then not read.
         aspect_columns: the aspect columns of a wide table; None: all named columns except text, id, target and `split`.
@@ -454,10 +450,9 @@ def discover(
         rows: rows with the columns aspect and label; not read if both `aspects` and `labels` are given.
         source: where the rows are from, for errors.
         columns: the columns of the rows, which may be from a wide table, or have targets.
-        aspects, labels: names in the order of their indices; None: the names in the rows, in natural order (2 before
-            10).
-        absent_label: the label that means "no opinion", which gets index 0; None: the label "none" if there is one,
-            else the first label that differs from it only in case or surrounding spaces.
+        aspects, labels: names by index; None: the names in the rows, in natural order (2 before 10).
+        absent_label: the label that means "no opinion", which gets index 0; None: "none", or the first label that
+            differs from it only in case or surrounding spaces.
     """
     names = [*(labels or ())]
     if aspects is None or labels is None:

@@ -127,19 +127,16 @@ def load_data(
     dev rows, dev is a share of the training sentences (`split_dev`).
 
     Args:
-        path: a folder, a file, or several files in one format. Ids are local to a file: the same id in two files
-            means two sentences.
+        path: a folder, a file, or several files in one format. The same id in two files means two sentences.
         splits: the splits to read.
         options: how to read the files; None: the defaults.
         optional: the members of `splits` that may be absent.
-        task: expected labels and aspects. None: the fixed task of a published format or, for other data, the labels
-            and aspects in `options`. Those that `options` does not name are read from the training rows (from the
-            first split, if train is not read).
+        task: expected labels and aspects. None: those of the format, of `options` or of the training rows (of the first
+            split, if train is not read).
 
     Raises:
         InputError: `path` or `options` cannot be used. DataError: a file is missing or unusable, its rows do not fit
-            the task or the training split, or two files, or a file and its column `split`, contradict each other. The
-            message names the file and, if known, the line.
+            the task or the training split, or two files, or a file and its column `split`, contradict each other.
 
     Example:
         >>> load_data(sample_reviews(), ("train", "dev"), DataOptions(wide=True)).task.labels

@@ -134,13 +134,8 @@ def encode_examples(
 ) -> tuple[list[dict], int]:
     """Encodes rows as unpadded model inputs.
 
-    Args:
-        rows: the examples.
-        tokenizer: adds token types and special tokens to one or two segments.
-        contexts: context names; the position is the context id. None: the model has no contexts.
-        max_length: maximum number of tokens of an input, special tokens included; longer inputs are truncated with
-            the strategy "longest_first". InputError if it leaves no room for text.
-        context_standalone: True: the name of the context is not added as the second segment.
+    `contexts` are names by context id; None for a model without contexts. Inputs of more than `max_length` tokens are
+    truncated with the strategy "longest_first". With `context_standalone`, the context is not the second segment.
 
     Returns:
         The features of each row, and the number of truncated rows. Features are `input_ids` and `token_type_ids`
@@ -316,11 +311,7 @@ class PackingCollator:
         self.share_texts = share_texts
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """Returns one packed batch.
-
-        Raises:
-            ValueError: there are no features, or a feature has no tokens.
-        """
+        """Returns one packed batch; ValueError if there are no features, or a feature has no tokens."""
         if not features:
             raise ValueError("features: expected at least one, got none")
         lengths = [len(feature["input_ids"]) for feature in features]

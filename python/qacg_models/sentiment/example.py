@@ -125,11 +125,9 @@ class ReadingWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows are from, for messages: a file, or a DataFrame.
+    """Where rows are from, for messages: a file, or an argument with the index of its DataFrame.
 
-    Attributes:
-        path: the file, or the name of the DataFrame's argument.
-        index: the index of the DataFrame, whose entry N - 1 belongs to the row with line number N; None for a file.
+    Entry N - 1 of the index belongs to the row with line number N.
     """
 
     path: Path | str
@@ -204,15 +202,7 @@ class Opinion(NamedTuple):
 
 
 class AnnotatedText(NamedTuple):
-    """A text with its opinions.
-
-    Attributes:
-        line: line on which it begins.
-        id: its id; None if the file has none, or has ids that several texts share.
-        text: the text.
-        opinions: the opinions; empty if the text has none.
-        left_out: why the text is no example, such as "marked OutOfScope"; empty if it is one.
-    """
+    """A text with its opinions; `id` is None if texts share ids, `left_out` has the reason if it is no example."""
 
     line: int
     id: str | None
@@ -310,17 +300,13 @@ def blocks(values: Iterable, size: int = BLOCK) -> Iterator[list]:
 
 
 def labelled_examples(rows: DataFrame, source: Source, task: Task, advice: str = "") -> ExampleTable:
-    """Returns checked examples; every reader of labelled data calls this function.
+    """Returns examples; InputError for rows, or groups of rows of one id and target, that do not fit the task.
 
     Args:
         rows: columns id, sentence, target, aspect, label (a name), line and, optionally, split.
         source: where the rows are from, for errors.
         task: the labels and aspects; spelling and case must match.
         advice: end of the error for an unknown aspect.
-
-    Raises:
-        InputError: there are no rows, a row has an unknown aspect or label, or a group, the rows of one id and target,
-            has two sentences, an aspect twice or, in a complete task, not every aspect.
     """
     if rows.empty:
         raise source.error(None, "has no rows")

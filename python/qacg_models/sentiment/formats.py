@@ -8,12 +8,10 @@
 | XML of SemEval-2014 to 2016, MAMS and GermEval 2017 | `xml_texts` |
 | GermEval 2017 in lines | `germeval_texts` |
 
-The functions of SentiHood and of pairs yield rows. The others yield texts with their opinions on categories. The aspect
+The functions of SentiHood and of pairs yield rows; the others yield texts with their opinions on categories. The aspect
 of a row is the whole category, such as `FOOD#QUALITY`. A category that the text does not name gets the label `none`.
-Each opinion is a row of its own. Its target, the words that it is about, is empty for an implicit target (`NULL`). It
-is not part of the context: 30 % of the test opinions of SemEval-2015 restaurants have a target that no training text
-has. Two opinions on the same category and target get two ids. The polarity `conflict` is a label, which 3- and 2-class
-accuracy leave out.
+Each opinion is a row; a further one on the same category and target gets another id. A target is not part of the
+context: 30 % of the test opinions of SemEval-2015 restaurants have a target that no training text has.
 
 All functions raise DataError for a file that is missing, ambiguous, unreadable, or not in its format.
 """
@@ -124,21 +122,21 @@ def _pair(path: Path, line: int, task: Task, fields: tuple[str, ...], name: str)
 def is_sentihood(path: Path) -> bool:
     """Whether the first line of a file contains sentence1 or sentence2, as the header of pairs of SentiHood does."""
     header = _first_line(path)
-    return b"sentence1" in header or b"sentence2" in header
+    return "sentence1" in header or "sentence2" in header
 
 
 def is_germeval(path: Path) -> bool:
     """Whether the first line of a file has the fields of GermEval 2017 in lines, or the names of its fields."""
-    fields = _first_line(path).decode(errors="replace").removeprefix("\ufeff").split("\t")
-    return fields[:4] == _HEADER or _fits_germeval([field.rstrip("\r\n") for field in fields][:5])
+    fields = [field.rstrip("\r\n") for field in _first_line(path).split("\t")]
+    return fields[:4] == _HEADER or _fits_germeval(fields[:5])
 
 
-def _first_line(path: Path) -> bytes:
+def _first_line(path: Path) -> str:
     try:
         with path.open("rb") as handle:
-            return handle.readline(1 << 16)
+            return handle.readline(1 << 16).decode(errors="replace").removeprefix("\ufeff")
     except OSError:
-        return b""  # reading the file raises the error
+        return ""  # reading the file raises the error
 
 
 def sentihood_json(path: Path) -> Iterator[Row]:
@@ -188,7 +186,7 @@ def _sentihood_fields(path: Path, line: int, item: object) -> tuple[str, str, li
 
 # Penn Treebank tokenisation, as far as the published pairs use it. Apostrophes become tokens of their own, except in
 # n't, which an earlier step separates, and inside longer words such as o'clock.
-_STEPS = tuple(
+_STEPS = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"(^\"|(?<=[ (\[{<])(?:\"|''))", " `` "),
@@ -204,7 +202,7 @@ _STEPS = tuple(
         (r"(?<!\S)location([0-9]+)(?![^\s'])", r"location - \1"),
         (r"(?<!\w)'|'(?!\w)|'(?=(?:ll|re|ve|[a-su-z])(?!\w))", " ' "),
     )
-)
+]
 
 
 def sentihood_tokens(text: str) -> str:
@@ -418,14 +416,13 @@ class Format:
 
     Attributes:
         name: value of `--format`.
-        names: function that returns the possible file names of a split.
+        names: returns the possible file names of a split.
         task: labels and aspects that the format fixes; None if they are read from the training files.
-        rows: function that yields the rows of a published file of `task`.
-        texts: function that yields the texts of a published file with their opinions.
-        table: function that returns a table of your own, as `tables.read_table` does.
-        suffixes: suffixes that identify the format of a single file whose name is not in the `names` of any format.
-        recognises: function that returns whether the content of a file has this format; called for files whose name or
-            suffix fits.
+        rows: yields the rows of a published file of `task`.
+        texts: yields the texts of a published file with their opinions.
+        table: returns a table of your own, as `tables.read_table` does.
+        suffixes: those of single files whose name is not in the `names` of any format.
+        recognises: whether the content of a file whose name or suffix fits has this format.
         note: a line to print when the format is read, such as the opinions that are left out.
     """
 
