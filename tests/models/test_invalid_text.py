@@ -116,8 +116,7 @@ def test_model_files_nested_too_deep_raise(name, tmp_path, capsys):
 
 
 def test_convert_bad_index_or_header_raises(model, tmp_path, capsys):
-    for name in ("config.json",):
-        (tmp_path / name).write_bytes((model / name).read_bytes())
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
     index, new = tmp_path / "model.safetensors.index.json", tmp_path / "new"
     index.write_text(json.dumps({"weight_map": {"a": index.name}}))
     fails(capsys, ["convert", tmp_path, new], f"{index}: expected a file that ends in .safetensors")
@@ -149,10 +148,10 @@ def test_config_unknown_dtype_raises(dtype, model, tmp_path, capsys):
 def test_convert_bad_model_type_raises(tmp_path, capsys):
     folder = write_model(tmp_path / "model")
     fields = json.loads((folder / "config.json").read_text())
-    for changed, part in (
-        ({"model_type": []}, "model_type: expected a name, got []"),
-        ({"architectures": 7}, "architectures: expected a list of names, got 7"),
-    ):
+    for part, changed in {
+        "model_type: expected a name, got []": {"model_type": []},
+        "architectures: expected a list of names, got 7": {"architectures": 7},
+    }.items():
         (folder / "config.json").write_text(json.dumps(fields | changed))
         fails(capsys, ["convert", folder, tmp_path / "new"], f"config.json: {part}")
 
@@ -177,33 +176,17 @@ def test_read_rows_nested_too_deep_raises(tmp_path):
         read_rows([tmp_path / "a.jsonl"])
 
 
-@pytest.fixture
-def endless(tmp_path):
-    """Makes an endless file."""
-
-    def make(name):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.symlink_to("/dev/zero")
-        return path
-
-    return make
-
-
-def test_read_json_too_large_file_raises(endless, monkeypatch):
+def test_endless_files_raise(tmp_path, monkeypatch):
     monkeypatch.setattr(plain_text, "MOST_FILE_BYTES", 1 << 20)
-    path = endless("run.json")
+    for name in ("run.json", "run.yaml"):
+        (tmp_path / name).symlink_to("/dev/zero")
     with raises("InputError: run.json: cannot be read (expected at most 1 MiB, got a larger file)"):
-        read_json_as(object, path)
+        read_json_as(object, tmp_path / "run.json")
+    with raises("InputError: run.yaml: cannot be read as YAML or JSON ...expected at most 1 MiB"):
+        read_run_file(tmp_path / "run.yaml")
 
 
 def test_read_json_integer_beyond_float_raises(tmp_path):
     (tmp_path / "run.json").write_text("1" * 400)
     with raises("InputError: run.json: expected a number, got 111"):
         read_json_as(float, tmp_path / "run.json")
-
-
-def test_run_file_too_large_raises(endless, monkeypatch):
-    monkeypatch.setattr(plain_text, "MOST_FILE_BYTES", 1 << 20)
-    with raises("InputError: run.yaml: cannot be read as YAML or JSON ...expected at most 1 MiB"):
-        read_run_file(endless("run.yaml"))
