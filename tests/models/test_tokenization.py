@@ -85,7 +85,7 @@ def test_vocabulary_file_with_and_without_case(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_vocabulary_may_have_a_line_separator_and_ends_of_windows(tmp_path, end):
+def test_vocabulary_may_have_line_separators_and_line_ends(tmp_path, end):
     path = tmp_path / "vocab.txt"
     path.write_bytes(end.join([*SPECIAL, "\u2028", "safe", ""]).encode())
     assert load_tokenizer(path).get_vocab()["safe"] == 6

@@ -78,33 +78,20 @@ def baseline_doubts(rows: Sequence[Example], task: Task) -> list[Doubt]:
 
 @dataclass(frozen=True)
 class TokenCheck:
-    """Counts over the distinct training texts, or over a sample of them (`check_tokens`).
+    """Counts over the distinct training texts, or over a sample of them (`check_tokens`)."""
 
-    Attributes:
-        start: a line that names what training starts from (a checkpoint or random weights), and the reason.
-        vocabulary: tokenizer or checkpoint whose vocabulary is used, or LEARNED.
-        texts: number of examined texts.
-        max_length: maximum length of the model in tokens.
-        cut: number of texts that are truncated, because they are longer than `max_length`.
-        longest: length of the longest text in tokens, with special tokens and, if it is read, the longest context.
-        words, pieces: number of words in the texts, and of their tokens; a Chinese character is a word.
-        unknown, tokens: number of unknown tokens, and of all tokens of the texts.
-        alike: number of texts that differ from another text only in unknown tokens.
-        unknown_words: the most frequent words and symbols that are unknown tokens, at most SHOWN.
-    """
-
-    start: str
-    vocabulary: str
-    texts: int
-    max_length: int
-    cut: int
-    longest: int
-    words: int
-    pieces: int
-    unknown: int
-    tokens: int = 0
-    alike: int = 0
-    unknown_words: tuple[str, ...] = ()
+    start: str  # a line that names what training starts from (a checkpoint or random weights), and the reason
+    vocabulary: str  # tokenizer or checkpoint whose vocabulary is used, or LEARNED
+    texts: int  # number of examined texts
+    max_length: int  # maximum length of the model in tokens
+    cut: int  # number of texts that are truncated, because they are longer than `max_length`
+    longest: int  # length of the longest text in tokens, with special tokens and, if it is read, the longest context
+    words: int  # number of words in the texts; a Chinese character is a word
+    pieces: int  # number of tokens of the words
+    unknown: int  # number of unknown tokens of the texts
+    tokens: int = 0  # number of tokens of the texts
+    alike: int = 0  # number of texts that differ from another text only in unknown tokens
+    unknown_words: tuple[str, ...] = ()  # the most frequent words and symbols that are unknown tokens, at most SHOWN
 
     def lines(self) -> list[str]:
         """Returns the lines to print, with warnings at the end."""
@@ -188,21 +175,13 @@ def _count_alike(tokens: Sequence[Sequence[int]], unknown: Sequence[tuple[str, .
 
 @dataclass(frozen=True)
 class DataCheck:
-    """Results of the checks of a data set.
-
-    Attributes:
-        dataset: the checked data set.
-        balance: number of rows, by split, aspect and label.
-        tokens: counts of tokens.
-        rows: the rows that were searched for doubtful labels.
-        doubts: the doubtful labels, the most doubtful first.
-    """
+    """Results of the checks of a data set."""
 
     dataset: Dataset
-    balance: dict[str, dict[str, dict[str, int]]]
+    balance: dict[str, dict[str, dict[str, int]]]  # number of rows, by split, aspect and label
     tokens: TokenCheck
-    rows: Sequence[Example]
-    doubts: Sequence[Doubt]
+    rows: Sequence[Example]  # the rows that were searched for doubtful labels
+    doubts: Sequence[Doubt]  # the most doubtful first
 
     def text(self, shown: int) -> str:
         """Returns the results as text for a terminal, with the first `shown` doubtful labels."""

@@ -200,27 +200,18 @@ def checked_encoding(name: str) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """Column names (or JSON keys) of a table, and how its text is stored; raises InputError for invalid values.
-
-    Attributes:
-        text, aspect, label, id, target: names of the columns; None if a column does not exist or is not read.
-        delimiter: delimiter of CSV and TSV files; "auto" detects it from the header.
-        encoding: encoding of text files (CSV, TSV, JSON, JSONL and TXT).
-        wide: whether the table has a column of labels for each aspect; `aspect` and `label` are then not read.
-        aspect_columns: the aspect columns of a wide table; None: all named columns except text, id, target and `split`.
-        quoting: one of QUOTING: what quotation marks mean in CSV and TSV files.
-    """
+    """Column names (or JSON keys) of a table, and how its text is stored; raises InputError for invalid values."""
 
     text: str = "text"
-    aspect: str | None = "aspect"
+    aspect: str | None = "aspect"  # None, also in the next lines: the column does not exist or is not read
     label: str | None = "label"
     id: str | None = None
     target: str | None = None
-    delimiter: str = AUTO
-    encoding: str = UTF_8
-    wide: bool = False
-    aspect_columns: tuple[str, ...] | None = None
-    quoting: str = AUTO
+    delimiter: str = AUTO  # of CSV and TSV; AUTO: found in the header
+    encoding: str = UTF_8  # of CSV, TSV, JSON, JSONL and TXT
+    wide: bool = False  # whether the table has a column of labels for each aspect, instead of `aspect` and `label`
+    aspect_columns: tuple[str, ...] | None = None  # of a wide table; None: all but text, id, target and split
+    quoting: str = AUTO  # one of QUOTING: what quotation marks mean in CSV and TSV
 
     def __post_init__(self):
         if self.delimiter == "\\t":  # two characters, as typed in a shell

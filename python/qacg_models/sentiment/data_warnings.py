@@ -24,21 +24,13 @@ _TEXT = 60  # maximum number of characters of a text in an example
 
 @dataclass(frozen=True)
 class DataWarning:
-    """One finding about a split.
+    """One finding about a split."""
 
-    Attributes:
-        code: the kind of finding, such as `rare_class`; the codes do not change between releases.
-        split: name of the split, or of the file.
-        message: the finding, its consequence, and advice.
-        count: number of findings, such as rare labels; of rows or sentences for a warning about the whole split.
-        examples: one description for each of the first SHOWN findings; empty for warnings about the whole split.
-    """
-
-    code: str
-    split: str
-    message: str
-    count: int
-    examples: tuple[str, ...] = ()
+    code: str  # the kind of finding, such as `rare_class`; the codes do not change between releases
+    split: str  # name of the split, or of the file
+    message: str  # the finding, its consequence, and advice
+    count: int  # number of findings, such as rare labels; of rows or sentences for a warning about the whole split
+    examples: tuple[str, ...] = ()  # of the first SHOWN findings; empty for warnings about the whole split
 
     def describe(self) -> str:
         """Returns the warning as one line for a terminal or a page."""

@@ -60,31 +60,18 @@ CUT = (
 
 @dataclass(frozen=True)
 class Dataset:
-    """The splits of a folder, file or list of files.
-
-    Attributes:
-        task: labels and aspects.
-        splits: rows by split name, in the order of SPLITS; the rows of a split are in file order.
-        files: the files of each split; empty for DataFrames.
-        targets: the targets of the training files or, without these, of all files, in natural order (2 before 10);
-            ("",) for a task without targets.
-        sources: the folder or files passed to `load_data`.
-        options: the options with which the files were read.
-        notes: log lines about how the files were read.
-        skipped: the lines of `notes` about skipped rows, one for each file with such rows.
-        dev_origin: RESERVED or CUT, if the training file was divided.
-        indices: for DataFrames, the index by split; its entry N - 1 belongs to the row whose `line` is N.
-    """
+    """The splits of a folder, file, list of files, or of DataFrames."""
 
     task: Task
-    splits: dict[str, Sequence[Example]]
-    files: dict[str, tuple[Path, ...]]
-    targets: tuple[str, ...]
-    sources: tuple[Path, ...]
-    options: DataOptions
-    notes: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    dev_origin: str = ""
+    splits: dict[str, Sequence[Example]]  # rows by split name, in the order of SPLITS; rows are in file order
+    files: dict[str, tuple[Path, ...]]  # the files of each split; empty for DataFrames
+    targets: tuple[str, ...]  # of train or, without it, of all files, in natural order; ("",) if there are none
+    sources: tuple[Path, ...]  # the folder or files passed to `load_data`
+    options: DataOptions  # with which the files were read
+    notes: tuple[str, ...] = ()  # log lines about how the files were read
+    skipped: tuple[str, ...] = ()  # the lines of `notes` about skipped rows, one for each file with such rows
+    dev_origin: str = ""  # RESERVED or CUT, if the training file was divided
+    # For DataFrames, the index by split; its entry N - 1 belongs to the row whose `line` is N.
     indices: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     @property

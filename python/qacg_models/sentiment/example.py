@@ -23,27 +23,16 @@ METRICS = ("sentihood", "semeval", "classification")
 
 @dataclass(frozen=True)
 class Task:
-    """Labels and aspects of one aspect-based sentiment task; InputError unless they are distinct and not empty.
+    """Labels and aspects of one aspect-based sentiment task; InputError unless they are distinct and not empty."""
 
-    Args:
-        name: name of the task in saved files.
-        labels: label names; the position is the class index.
-        aspects: aspect names, in the order in which contexts, reports and, by default, predictions have them.
-        metrics: one of METRICS.
-        selection: name of the metric by which training selects a checkpoint.
-        has_absent: whether the first label means "no opinion on this aspect".
-        has_targets: whether a context also names a target, as in `location - 1 - price`.
-        complete: whether every pair of a sentence and a target must have a row for every aspect.
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    aspects: tuple[str, ...]
-    metrics: str = "classification"
-    selection: str = "macro_f1"
-    has_absent: bool = False
-    has_targets: bool = False
-    complete: bool = False
+    name: str  # in saved files
+    labels: tuple[str, ...]  # the position is the class index
+    aspects: tuple[str, ...]  # in the order in which contexts, reports and, by default, predictions have them
+    metrics: str = "classification"  # one of METRICS
+    selection: str = "macro_f1"  # name of the metric by which training selects a checkpoint
+    has_absent: bool = False  # whether the first label means "no opinion on this aspect"
+    has_targets: bool = False  # whether a context also names a target, as in `location - 1 - price`
+    complete: bool = False  # whether every pair of a sentence and a target must have a row for every aspect
 
     def __post_init__(self):
         for field, least in (("labels", 2), ("aspects", 1)):
@@ -215,28 +204,19 @@ class AnnotatedText(NamedTuple):
 class Example:
     """One sentence with one context.
 
-    Attributes:
-        id: id of the sentence in its file; if the file has no ids, "line N", where N is the first line of the sentence,
-            or "text N" for the Nth text of XML. A further opinion on the same aspect and target has " (2)" at the end.
-            If several files are read, the id begins with the number of the file, as in "2/line 7".
-        sentence: the text.
-        context: name of the context, as `Task.context` returns it.
-        target: name of the target, or the words that an opinion is about, which are no part of the context; empty if
-            there is none.
-        aspect: name of the aspect.
-        label: class index; None for texts to predict.
-        line: line number in the file, from 1.
-        split: content of the file's column `split`, in lower case; empty if there is none.
+    If the file has no ids, the id is "line N", where N is the first line of the sentence, or "text N" in XML. A further
+    opinion on the same aspect and target has " (2)" at the end. If several files are read, the id begins with the
+    number of the file, as in "2/line 7".
     """
 
-    id: str
+    id: str  # of the sentence in its file
     sentence: str
-    context: str
-    target: str
+    context: str  # as `Task.context` returns it
+    target: str  # name of the target, or the words that an opinion is about, which are no part of the context, or empty
     aspect: str
-    label: int | None
-    line: int
-    split: str = ""
+    label: int | None  # class index; None for texts to predict
+    line: int  # number in the file, from 1
+    split: str = ""  # content of the file's column `split`, in lower case
 
     @property
     def group(self) -> tuple[str, str]:

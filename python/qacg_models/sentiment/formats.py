@@ -412,29 +412,17 @@ def left_out_note(texts: Iterable[AnnotatedText], path: Path) -> str:
 
 @dataclass(frozen=True)
 class Format:
-    """A data format: its file names and its reader, one of `rows`, `texts` and `table`.
+    """A data format: its file names and its reader, one of `rows`, `texts` and `table`."""
 
-    Attributes:
-        name: value of `--format`.
-        names: returns the possible file names of a split.
-        task: labels and aspects that the format fixes; None if they are read from the training files.
-        rows: yields the rows of a published file of `task`.
-        texts: yields the texts of a published file with their opinions.
-        table: returns a table of your own, as `tables.read_table` does.
-        suffixes: those of single files whose name is not in the `names` of any format.
-        recognises: whether the content of a file whose name or suffix fits has this format.
-        note: a line to print when the format is read, such as the opinions that are left out.
-    """
-
-    name: str
-    names: Callable[[str], tuple[str, ...]]
-    task: Task | None = None
-    rows: Callable[[Path], Iterator[Row]] | None = None
-    texts: Callable[[Path], Iterator[AnnotatedText]] | None = None
-    table: Callable[[Path, Columns], DataFrame] | None = None
-    suffixes: tuple[str, ...] = ()
-    recognises: Callable[[Path], bool] = lambda path: True
-    note: str = ""
+    name: str  # value of `--format`
+    names: Callable[[str], tuple[str, ...]]  # returns the possible file names of a split
+    task: Task | None = None  # labels and aspects that the format fixes; None: those of the training files
+    rows: Callable[[Path], Iterator[Row]] | None = None  # yields the rows of a published file of `task`
+    texts: Callable[[Path], Iterator[AnnotatedText]] | None = None  # yields the texts of a published file
+    table: Callable[[Path, Columns], DataFrame] | None = None  # returns a table of your own, as `tables.read_table`
+    suffixes: tuple[str, ...] = ()  # of single files whose name is not in the `names` of any format
+    recognises: Callable[[Path], bool] = lambda path: True  # whether a file whose name or suffix fits has this format
+    note: str = ""  # a line to print when the format is read, such as the opinions that are left out
 
     def file(self, folder: Path, split: str) -> Path | None:
         """Returns the file of a split; None if the folder has none."""
