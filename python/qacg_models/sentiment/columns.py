@@ -2,9 +2,8 @@
 
 Labels and aspects can have any names; the text `None` is a label name, not a missing value.
 
-Without a column of ids, all rows with the same text and target get the same id, even if they are not adjacent. An id
-has at most one row for each aspect. If an aspect is repeated, a new id begins: this row and later ones with the same
-text and target get the new id.
+Without a column of ids, all rows with the same text and target get the same id, even if they are not adjacent. If an
+aspect is repeated, there are several copies of the text: the Nth row of each aspect has the id of the Nth copy.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from qacg_models.sentiment.example import DataError, RowProblems, Source, Task
 from qacg_models.utils.text import clipped, counted
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 ON_EMPTY = ("raise", "skip")
@@ -386,44 +384,18 @@ def with_ids(rows: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
     return frame
 
 
-def _ids(frame: pd.DataFrame) -> np.ndarray:
-    """Returns an id for each row: "line N", where N is the first line with its text and target."""
+def _ids(frame: pd.DataFrame) -> pd.api.extensions.ExtensionArray:
+    """Returns an id for each row: "line N", where N is the first line of this copy of its text and target."""
     import numpy as np
     import pandas as pd
 
-    groups = frame.groupby(["sentence", "target"], sort=False).ngroup().to_numpy()
-    _, first = np.unique(groups, return_index=True)
-    owners = first[groups]  # place of the row at which the id of each row begins
-    repeated = owners[pd.DataFrame({"owner": owners, "aspect": frame["aspect"]}).duplicated().to_numpy()]
-    begin: dict[int, int] = {}
-    seen: dict[int, set[str]] = {}
-    for place in np.flatnonzero(np.isin(owners, repeated)).tolist():
-        owner, aspect = int(owners[place]), frame["aspect"].iat[place]
-        if aspect in seen.setdefault(owner, set()):
-            begin[owner], seen[owner] = place, set()
-        seen[owner].add(aspect)
-        owners[place] = begin.get(owner, owner)
-    begins = np.unique(owners)
-    lines = pd.Series(frame["line"].to_numpy()[begins], begins)
-    same = lines.groupby(lines.to_numpy()).cumcount()  # items of a JSON array can begin on one line
-    names = "line " + lines.astype(str) + np.where(same, " (" + (same + 1).astype(str) + ")", "")
-    return names.loc[owners].array
-
-
-def training_rows(rows: pd.DataFrame, source: Source) -> pd.DataFrame:
-    """Returns the rows that the column `split` does not mark as dev or test; raises InputError if it marks all."""
-    if "split" not in rows or rows.empty:
-        return rows
-    kept = rows[~rows["split"].isin(["dev", "test"])]
-    if kept.empty:
-        raise no_training_rows(source)
-    return kept
-
-
-def no_training_rows(source: Source) -> InputError:
-    """Returns the error for data in which the column `split` leaves no training row."""
-    reason = "split: expected training rows with texts that are not in dev or test, got none"
-    return source.error(None, f"{reason}; mark rows with other texts as train")
+    texts = frame.groupby(["sentence", "target"], sort=False).ngroup()
+    copies = frame.groupby([texts, frame["aspect"]], sort=False).cumcount()
+    numbers, _ = pd.factorize(texts * len(frame) + copies)
+    begins = pd.Series(frame["line"].to_numpy()[np.unique(numbers, return_index=True)[1]])
+    same = begins.groupby(begins).cumcount()  # items of a JSON array can begin on one line
+    names = "line " + begins.astype(str) + np.where(same, " (" + (same + 1).astype(str) + ")", "")
+    return names.array.take(numbers)
 
 
 def discover(

@@ -18,10 +18,8 @@ from qacg_models.sentiment.columns import (
     discover,
     index_of,
     natural_key,
-    no_training_rows,
     rows_of_table,
     text_table,
-    training_rows,
     wide_aspects,
     without_empty_cells,
 )
@@ -370,7 +368,7 @@ def _dataset(
         task = data_format.published_task({source.path: content for source, content in first}, given)
     elif task is None:
         source, rows = first[0][0], pd.concat([content.drop(columns="sentence") for _, content in first])
-        task = discover(training_rows(rows, source) if divided else rows, source, columns, **given)
+        task = discover(_unmarked(rows) if divided else rows, source, columns, **given)
     tables = {split: _examples(data_format, parts, task, options) for split, parts in contents.items()}
     joined = {  # the source of the rows of several files, for errors
         split: Source(", ".join(str(source.path) for source, _ in parts)) if parts[1:] else parts[0][0]
@@ -378,8 +376,7 @@ def _dataset(
     }
     train = tables.get("train")
     if train is not None and divided:
-        marked = train.where(~train.frame["split"].isin(["dev", "test"]))
-        train = marked if marked else train  # without training rows, `_divide` raises an error
+        train = ExampleTable(_unmarked(train.frame))
     targets = target_names(tables.values() if train is None else [train], task)
     for split, parts in contents.items():
         check_contexts(tables[split], task.contexts(targets), joined[split])
@@ -394,6 +391,12 @@ def _dataset(
         splits, notes = splits | divisions, [note]
     splits = {split: splits[split] for split in SPLITS if split in splits}
     return Dataset(task, splits, {}, targets, (), options, tuple(notes), dev_origin=origin)
+
+
+def _unmarked(rows: DataFrame) -> DataFrame:
+    """Returns the rows that are not marked as dev or test; all rows if there are none, so that `_divide` raises."""
+    kept = rows[~rows["split"].isin(["dev", "test"])] if "split" in rows else rows
+    return rows if kept.empty else kept
 
 
 def _examples(
@@ -444,7 +447,8 @@ def _divide(
     if held_out:
         parts["train"] = parts["train"].where(~parts["train"].frame["sentence"].map(normalized).isin(held_out))
     if not parts["train"]:
-        raise no_training_rows(source)
+        reason = "split: expected training rows with texts that are not in dev or test, got none"
+        raise source.error(None, f"{reason}; mark rows with other texts as train")
     parts = {name: part for name, part in parts.items() if part}
     if "test" in parts and test_file is not None:
         reason = f"expected one source of test rows, got the column 'split' and the file {test_file[0].name}"
