@@ -11,7 +11,7 @@ from qacg_kernels.backends import cpu
 
 STREAMED_BYTES = 32 * 2**20  # kStreamedBytes of csrc/cpu/attention.cpp
 HUGE_PAGE_BYTES = 4 * 2**20  # kLeast of csrc/cpu/huge_pages.h
-NAMES = ("query", "key", "value", "context_query", "context_key")
+NAMES = ("out", "query", "key", "value", "context_query", "context_key")
 
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are missing")
 sets = members(["native", "plain", "avx2", "avx512"], fast=["native", "avx2"])
@@ -31,15 +31,15 @@ def gate(form: str, head_dim: int, dtype: torch.dtype) -> qk.GateParameters:
     return qk.GateParameters(*(torch.randn(head_dim, generator=generator).to(dtype) for _ in range(4)), form=form)
 
 
-def gradients(tensors: list[Tensor], gate_parameters: qk.GateParameters, **options) -> list[Tensor]:
+def results_of(tensors: list[Tensor], gate_parameters: qk.GateParameters, **options) -> list[Tensor]:
     leaves = [t.detach().requires_grad_() for t in tensors]
     attend = qk.quasi_attention_varlen if "cu_seqlens" in options else qk.quasi_attention
     out = attend(*leaves, gate_parameters, backend="cpu", **options)
-    return list(torch.autograd.grad(out, leaves, torch.ones_like(out) + 0.5 * tensors[0]))
+    return [out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out) + 0.5 * tensors[0])]
 
 
 def assert_large(tensors: list[Tensor]) -> None:
-    assert sum(t.nbytes for t in tensors) >= STREAMED_BYTES
+    assert sum(t.nbytes for t in tensors[1:]) >= STREAMED_BYTES
 
 
 def assert_equals_parts(whole: list[Tensor], parts: list[list[Tensor]]) -> None:
@@ -56,18 +56,19 @@ SIZES = {64: torch.float32, 16: torch.float32, 96: torch.bfloat16, 17: torch.flo
     ("dtype", "head_dim"), [member(dtype, d, id=f"{dtype}-{d}", fast=d == 17) for d, dtype in SIZES.items()]
 )
 @each_capability
-def test_large_gradients_of_many_heads_equal_halves(dtype, head_dim, form, capability):
-    """Except with a head size of 17, rows are whole cache lines."""
+def test_large_gradients_of_many_heads_equal_halves(dtype, head_dim, form, capability, set_threads):
+    """Except with a head size of 17, rows are whole cache lines. Halves of results do not fit on huge pages."""
+    set_threads(3)
     size = dtype.itemsize
     sequences = STREAMED_BYTES // (5 * 3 * 33 * head_dim * size) + 2
     tensors = operands((sequences, 3, 33, head_dim), 33, dtype)
     parameters = gate(form, head_dim, dtype)
     lengths = torch.arange(sequences) % 34
     halves = (slice(0, sequences // 2), slice(sequences // 2, None))
-    assert_equals_parts(
-        gradients(tensors, parameters, key_lengths=lengths),
-        [gradients([t[half] for t in tensors], parameters, key_lengths=lengths[half]) for half in halves],
-    )
+    whole = results_of(tensors, parameters, key_lengths=lengths)
+    parts = [results_of([t[half] for t in tensors], parameters, key_lengths=lengths[half]) for half in halves]
+    assert whole[0].nbytes >= HUGE_PAGE_BYTES > parts[0][0].nbytes
+    assert_equals_parts(whole, parts)
 
 
 @each_capability
@@ -75,14 +76,14 @@ def test_large_gradients_of_one_head_equal_one_thread(capability, set_threads):
     tensors = operands((1, 1, 66_000, 64), 40, torch.float32)
     parameters = gate("column", 64, torch.float32)
     set_threads(2)
-    shared = gradients(tensors, parameters)
+    shared = results_of(tensors, parameters)
     set_threads(1)
-    single = gradients(tensors, parameters)
+    single = results_of(tensors, parameters)
     assert_large(shared)
     assert_same_bits(dict(zip(NAMES, shared)), dict(zip(NAMES, single)))
     small = 4_000  # queries of a call that is not streamed
-    part = gradients([tensors[0][:, :, :small], *tensors[1:3], tensors[3][:, :, :small], tensors[4]], parameters)
-    for t in (0, 3):
+    part = results_of([tensors[0][:, :, :small], *tensors[1:3], tensors[3][:, :, :small], tensors[4]], parameters)
+    for t in (0, 1, 4):
         assert torch.equal(shared[t][:, :, :small], part[t])
 
 
@@ -95,24 +96,5 @@ def test_large_packed_gradients_equal_halves(capability):
     parameters = gate("row", 64, torch.float32)
     row = len(tensors[0]) // 2
     half = {"cu_seqlens": offsets[:201], "max_seqlen": 199}
-    parts = [gradients([t[rows] for t in tensors], parameters, **half) for rows in (slice(row), slice(row, None))]
-    assert_equals_parts(gradients(tensors, parameters, cu_seqlens=offsets, max_seqlen=199), parts)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_results_on_huge_pages_equal_those_of_halves(threads, set_threads):
-    set_threads(threads)
-    generator = torch.Generator().manual_seed(0)
-    tensors = [torch.randn((700, 1, 33, 64), generator=generator) for _ in range(5)]
-    gate = torch.rand(700, 1, 33, generator=generator)
-
-    def results_of(rows: slice) -> list[Tensor]:
-        leaves = [t[rows].clone().requires_grad_() for t in tensors]
-        out = qk.quasi_attention(*leaves, gate[rows], backend="cpu")
-        return [out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out))]
-
-    whole = results_of(slice(None))
-    parts = [results_of(slice(first, first + 350)) for first in (0, 350)]
-    for large, *small in zip(whole, *parts):
-        assert large.nbytes >= HUGE_PAGE_BYTES > max(part.nbytes for part in small)
-        assert torch.equal(large, torch.cat(small))
+    parts = [results_of([t[rows] for t in tensors], parameters, **half) for rows in (slice(row), slice(row, None))]
+    assert_equals_parts(results_of(tensors, parameters, cu_seqlens=offsets, max_seqlen=199), parts)

@@ -82,7 +82,6 @@ def test_wrong_forward_disables_its_backward(inputs):
         for _ in range(2):
             got = evaluate(inputs, through_backend("cpu"))
         assert launched == FORWARD
-        assert self_check.summary(torch.device("cpu")).endswith("1 failed")
     assert all(torch.equal(got[name], t) for name, t in expected.items())
 
 

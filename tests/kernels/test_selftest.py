@@ -57,12 +57,6 @@ def test_hung_process_is_killed(monkeypatch, capfd):
     assert "Timeout" in capfd.readouterr().err
 
 
-@pytest.mark.full
-def test_process_runs_a_call():
-    call = "cpu|float32|plain"
-    assert list(selftest._lines("cpu", [call], float("inf"))) == [{"call": call, "result": "right"}]
-
-
 def test_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsys):
     wrong = {"call": "b", "result": "RuntimeError: out[0]: expected 1, got 2"}
     scripted(monkeypatch, [*answers("a"), wrong, *answers("c")])

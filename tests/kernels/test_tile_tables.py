@@ -273,13 +273,13 @@ def test_trial_replaces_the_table_temporarily():
 
 
 @pytest.mark.parametrize("architecture", tile_tables.shipped_architectures())
-@pytest.mark.parametrize("key", KEYS, ids=str)
-def test_candidates_have_their_key_without_repeats(key, architecture):
-    found = tune.candidates(key, architecture)
-    assert len(found) >= 3
-    assert len(set(found)) == len(found)
-    assert {entry.key for entry in found} == {key}
-    assert tile_tables.shipped(architecture).by_key[key] in found
+def test_candidates_have_their_key_without_repeats(architecture):
+    table = tile_tables.shipped(architecture)
+    for key in KEYS:
+        found = tune.candidates(key, architecture)
+        assert 3 <= len(found) == len(set(found)), key
+        assert {entry.key for entry in found} == {key}
+        assert table.by_key[key] in found
 
 
 class PTXASError(Exception):

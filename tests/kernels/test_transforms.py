@@ -114,17 +114,21 @@ def test_saved_gate_is_loaded_with_weights_only(tmp_path):
     torch.testing.assert_close(leaves(loaded), leaves(gate))
 
 
-class AttendedWithGate(torch.nn.Module):
-    """Attention whose gate is an argument."""
+class Calling(torch.nn.Module):
+    """A module that calls a function, and has the modules that the function calls."""
 
-    def forward(self, gate, rows):
-        return attend_with(gate, rows)
+    def __init__(self, function, *modules):
+        super().__init__()
+        self.function, self.inside = function, torch.nn.ModuleList(modules)
+
+    def forward(self, *arguments):
+        return self.function(*arguments)
 
 
 @pytest.mark.compiles
 def test_exported_and_loaded_program_takes_another_gate(tmp_path):
     rows = torch.randn(5, 2, 3, 6, 8)
-    torch.export.save(torch.export.export(AttendedWithGate(), (gates(), rows)), tmp_path / "program.pt2")
+    torch.export.save(torch.export.export(Calling(attend_with), (gates(), rows)), tmp_path / "program.pt2")
     program, other = torch.export.load(tmp_path / "program.pt2").module(), gates()
     torch.testing.assert_close(program(other, rows), attend_with(other, rows))
 
@@ -193,17 +197,6 @@ def test_fake_tensors_support_every_argument(training, backend, device):
         assert module(x, torch.ones(2, 5, dtype=torch.int64), context=x)[0].shape == x.shape
 
 
-class Attended(torch.nn.Module):
-    """The first output of FusedQuasiAttention."""
-
-    def __init__(self, backend):
-        super().__init__()
-        self.attention = qk.FusedQuasiAttention(16, 2, dropout=0.0, backend=backend)
-
-    def forward(self, x, c):
-        return self.attention(x, context=c)[0]
-
-
 @pytest.mark.compiles
 @pytest.mark.parametrize(
     ("example", "strict"),
@@ -215,12 +208,13 @@ class Attended(torch.nn.Module):
 )
 def test_export_with_dynamic_length_runs_at_any_length(example, strict, backend, device):
     """Some lengths are above the limit of single-tile rows (512 keys, 128 on CUDA), where other tensors are saved."""
-    module = Attended(backend).to(device)
+    attention = qk.FusedQuasiAttention(16, 2, dropout=0.0, backend=backend)
+    module = Calling(lambda x, c: attention(x, context=c)[0], attention).to(device)
     length = torch.export.Dim("length", min=2, max=4096)
     program = torch.export.export(
         module,
         tuple(torch.randn(2, 2, example, 16, device=device).unbind(0)),
-        dynamic_shapes=({1: length}, {1: length}),
+        dynamic_shapes=(({1: length}, {1: length}),),  # of one parameter, *arguments
         strict=strict,
     ).module()
     for n in (7, 130, 530):
@@ -235,17 +229,6 @@ def test_export_with_dynamic_length_runs_at_any_length(example, strict, backend,
             torch.testing.assert_close(got, reference, rtol=1e-4, atol=1e-4)
 
 
-class KeptRows(torch.nn.Module):
-    """A function of the rows of its inputs that a boolean tensor keeps, so that the batch size depends on data."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, keep, *tensors):
-        return self.function(*[t[keep] for t in tensors])
-
-
 MASK_OF_KEYS = torch.arange(5) < torch.tensor([5, 3, 1, 4]).view(4, 1, 1, 1)
 BIAS = torch.linspace(-1, 1, 40).view(4, 2, 5)
 
@@ -257,17 +240,17 @@ def test_export_of_a_batch_size_that_depends_on_data(form, strict, backend, devi
     mask, bias = MASK_OF_KEYS.to(device), BIAS.to(device)
     module = qk.FusedQuasiAttention(16, 2, backend=backend).eval().to(device)
 
-    def attend(rows, *heads):
+    def attend(keep, *inputs):
+        rows, *heads = (t[keep] for t in inputs)
         option = dict(attn_mask=mask[rows]) if form == "boolean mask" else dict(quasi_bias=bias[rows])
         return qk.quasi_attention(*heads, **option, backend=backend)
 
     if form == "module":
-        model = KeptRows(lambda x, mask: module(x, mask, context=x)[0])
-        model.module = module
+        model = Calling(lambda keep, x, mask: module(x[keep], mask[keep], context=x[keep])[0], module)
         inputs = torch.randn(4, 5, 16, device=device), mask[:, 0, 0]
     else:
         heads = [*torch.randn(5, 4, 2, 5, 8, device=device).unbind(), torch.rand(4, 2, 5, device=device)]
-        model, inputs = KeptRows(attend), (torch.arange(4, device=device), *heads)
+        model, inputs = Calling(attend), (torch.arange(4, device=device), *heads)
     keep = torch.tensor([True, False, True, True], device=device)
     program = torch.export.export(model, (keep, *inputs), strict=strict).module()
     for kept in (keep, ~keep, torch.ones_like(keep)):
