@@ -105,10 +105,8 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     output = tmp_path / "page"
     shown = ["analyze", model, "--data", str(data), "--lines", "3", "2", "--output", str(output)]
     assert main(shown) == 0
-    assert [one["aspect"] for one in json.loads((output / "tables.json").read_text())["Sentence 1"]["predictions"]] == [
-        "price",
-        "food",
-    ]
+    tables = json.loads((output / "tables.json").read_text())
+    assert [one["aspect"] for one in tables["Sentence 1"]["predictions"]] == ["price", "food"]
     text = ["--text", TEXTS[1]]
     for arguments, expected in (
         (
@@ -118,10 +116,7 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
         ([*text, "--lines", "1"], "lines: expected --data FILE with --lines, got --text"),
         (["--data", str(data)], "lines: expected the line numbers of rows in --data, got none"),
         (["--data", str(data), "--lines", "9"], "lines: expected line numbers of rows, from 2 to"),
-        (
-            ["--data", str(data), "--lines", "2", "--aspects", "food"],
-            "aspects: expected --text with --aspects, got --data",
-        ),
+        (["--data", str(data), "--lines=2", "--aspects=food"], "aspects: expected --text with --aspects, got --data"),
     ):
         assert main(["analyze", model, *arguments, "--output", str(tmp_path / "none")]) == 2
         assert expected in capsys.readouterr().err

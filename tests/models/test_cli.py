@@ -140,11 +140,8 @@ def test_train_of_several_seeds_gives_mean_and_deviation(small_data, tmp_path, c
     assert written[0]["majority"] == records[0]["majority"]
     assert written[0]["versions"]["torch"] == torch.__version__
     fails(capsys, train, "expected a new folder, got files of an earlier run. Continue that run with --resume")
-    fails(
-        capsys,
-        [*train, "--resume", "--epochs", "3"],
-        "seed-1: training epochs: expected 2, as when the run started, got 3",
-    )
+    other = "seed-1: training epochs: expected 2, as when the run started, got 3"
+    fails(capsys, [*train, "--resume", "--epochs", "3"], other)
     assert main([*train, "--resume"]) == 0
     assert "seed-2: the run is finished; nothing is left to resume" in capsys.readouterr().out
     fails(capsys, [*train, "--seeds", "1", "1"], "seeds: expected one or several different integers, got [1, 1]")
@@ -231,9 +228,8 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     assert main([*train, "--resume"]) == 0
     assert ": the run is finished; nothing is left to resume" in capsys.readouterr().out
     assert (tmp_path / "model" / "training.json").read_bytes() == before
-    fails(
-        capsys, [*train, "--resume", "--set", "dev_seed=1"], "data dev_seed: expected 0, as when the run started, got 1"
-    )
+    other = "data dev_seed: expected 0, as when the run started, got 1"
+    fails(capsys, [*train, "--resume", "--set", "dev_seed=1"], other)
 
 
 def test_train_flags_override_set_and_the_file(monkeypatch, small_data, tmp_path):

@@ -39,17 +39,11 @@ def test_prompt_continues_after_an_unusable_text(ask, capsys):
     assert all(aspect in answers[0] for aspect in OWN.aspects)
 
 
-def answer(aspect, label, share):
-    return AspectPrediction("", "", aspect, label, {label: share, "other": 1 - share})
-
-
 def test_answer_lines_name_opinions_and_other_aspects():
-    answers = [answer("food", "none", 0.9), answer("price", "bad", 0.62), answer("service", "good", 0.987)]
-    assert prompt.answer_lines(answers, "none") == [
-        "  price    bad 62%  (uncertain)",
-        "  service  good 99%",
-        "  no opinion on food",
-    ]
+    found = [("food", "none", 0.9), ("price", "bad", 0.62), ("service", "good", 0.987)]
+    answers = [AspectPrediction("", "", *one[:2], {one[1]: one[2], "other": 1 - one[2]}) for one in found]
+    lines = ["  price    bad 62%  (uncertain)", "  service  good 99%", "  no opinion on food"]
+    assert prompt.answer_lines(answers, "none") == lines
 
 
 def test_next_commands_work_when_typed(tmp_path, monkeypatch):

@@ -66,13 +66,6 @@ def test_text_contrasts_with_the_background(scheme):
             assert contrast(named["ink"], behind) >= TEXT, (shade, share)
 
 
-def test_pages_use_only_named_colours():
-    for name, style in STYLES.items():
-        rules = re.sub(r":root \{.*?\}", "", style, flags=re.DOTALL)
-        assert not re.search(r"#[0-9a-f]{3,8}\b|\brgba?\(\s*\d|\bhsl", rules), name
-    assert variables("light").keys() == variables("dark").keys()
-
-
 def shade(share):
     """The colour of a map at a share of the scale, from 0 (most negative) to 1."""
     colours = json.loads(re.search(r"COLOURS = (\[.*?\],?\n\]);", SCRIPT, re.DOTALL)[1].replace("],\n]", "]]"))
@@ -115,15 +108,6 @@ def test_frames_are_named_and_focusable(page):
         assert frame["tabindex"] == "0" and frame["aria-label"].strip()
         assert frame["role"] == ("img" if element["tag"] == "svg" else "group")
     assert len(page.all("table")) == 2 and len(page.all("svg")) == 1
-
-
-def test_figures_begin_with_their_caption(page):
-    figures = page.all("figure")
-    output = [one["text"].strip() for one in page.all("figcaption")]
-    assert output == ["It fell <at> last.", "food", "food: good"]
-    for figure, sentence in zip(figures, output):
-        assert figure["text"].strip().startswith(sentence)
-    assert figures[0]["text"].strip().endswith("Cross-entropy.")
 
 
 def test_page_has_landmarks_and_ordered_headings(page):

@@ -34,9 +34,7 @@ def rows():
 def test_example_maps_sum_as_defined(trained, rows):
     maps = example_maps(trained, rows[0])
     length = len(maps.tokens)
-    assert maps.softmax.shape == (2, 2, length, length)
-    assert maps.quasi.shape == (2, 2, length, length)
-    assert maps.combined.shape == (2, 2, length, length)
+    assert maps.softmax.shape == maps.quasi.shape == maps.combined.shape == (2, 2, length, length)
     np.testing.assert_allclose(maps.combined, maps.softmax + maps.quasi, atol=1e-6)
     np.testing.assert_allclose(maps.softmax.sum(-1), 1, atol=1e-5)
     # lambda * G has the sign of lambda, and G stays below 1.

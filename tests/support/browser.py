@@ -100,20 +100,19 @@ class Browser:
         """Returns the accessibility tree of the page: role, name and `focusable` of each element."""
         found = []
         for node in self._call("Accessibility.getFullAXTree")["nodes"]:
-            if node.get("ignored"):
-                continue
-            properties = {one["name"]: one["value"].get("value") for one in node.get("properties", ())}
             role, name = (node.get(key, {}).get("value", "") for key in ("role", "name"))
-            found.append({"role": role, "name": name, "focusable": bool(properties.get("focusable"))})
+            focusable = any(one["name"] == "focusable" and one["value"]["value"] for one in node.get("properties", ()))
+            if not node.get("ignored"):
+                found.append({"role": role, "name": name, "focusable": focusable})
         return found
 
     def tap(self, selector: str) -> None:
         """Scrolls an element into view and touches its middle."""
-        middle = "((box) => [box.left + box.width / 2, box.top + box.height / 2])"
         find = f"document.querySelector({json.dumps(selector)})"
         self.value(f"{find}.scrollIntoView({{ block: 'center' }})")
-        x, y = self.value(f"{middle}({find}.getBoundingClientRect())")
-        self._call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        box = self.value(f"{find}.getBoundingClientRect().toJSON()")
+        place = {"x": box["left"] + box["width"] / 2, "y": box["top"] + box["height"] / 2}
+        self._call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[place])
         self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def press(self, key: str) -> None:
@@ -123,10 +122,6 @@ class Browser:
         text = {"Enter": {"text": "\r"}, " ": {"text": " "}}.get(key, {})
         self._call("Input.dispatchKeyEvent", type="keyDown", **fields, **text)
         self._call("Input.dispatchKeyEvent", type="keyUp", **fields)
-
-    def type(self, text: str) -> None:
-        """Types a text into the element with the focus."""
-        self._call("Input.insertText", text=text)
 
     def picture(self, path: Path) -> None:
         """Writes a PNG of the whole page."""

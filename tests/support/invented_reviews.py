@@ -12,34 +12,29 @@ import random
 POSITIVE, NEGATIVE, NONE = "positive", "negative", "none"
 # By aspect: its nouns, frequent ones first; good and bad verdicts of this aspect only; and opinions without a noun.
 RESTAURANT = {
-    "food": (
-        "food|soup|pasta|dessert|menu|salad|bread|fish",
-        "tasty|fresh|delicious|full of flavour",
-        "bland|cold|greasy|half raw",
-        "we ate every crumb|everything tasted of summer|our plates went back empty",
-        "we left most of it|nothing had any taste|my stomach hurts still",
-    ),
-    "service": (
-        "service|waiter|staff|hostess|manager|owner|cook|greeting",
-        "friendly|attentive|quick|full of charm",
-        "rude|slow|careless|never to be seen",
-        "they greeted us like family|somebody refilled every glass|nobody hurried us",
-        "they forgot us for an hour|nobody looked at us|we had to ask three times",
-    ),
-    "price": (
-        "price|bill|cost|discount|surcharge|tip|voucher|total",
-        "fair|low|reasonable|a bargain",
-        "steep|high|outrageous|a rip-off",
-        "we paid next to nothing|you get a lot for what you pay|cheaper than at home",
-        "we paid far too much|expensive beyond belief|bring a lot of money",
-    ),
-    "room": (
-        "room|music|decor|terrace|lighting|garden|chair|window",
-        "cosy|romantic|elegant|full of light",
-        "loud|dark|cramped|freezing",
-        "we could have sat there for ever|one feels at home|made for a first date",
-        "we had to shout all evening|one sits as in a station hall|we froze all evening",
-    ),
+    name: tuple(line.strip() for line in lines.strip().splitlines())
+    for name, lines in {
+        "food": """food|soup|pasta|dessert|menu|salad|bread|fish
+            tasty|fresh|delicious|full of flavour
+            bland|cold|greasy|half raw
+            we ate every crumb|everything tasted of summer|our plates went back empty
+            we left most of it|nothing had any taste|my stomach hurts still""",
+        "service": """service|waiter|staff|hostess|manager|owner|cook|greeting
+            friendly|attentive|quick|full of charm
+            rude|slow|careless|never to be seen
+            they greeted us like family|somebody refilled every glass|nobody hurried us
+            they forgot us for an hour|nobody looked at us|we had to ask three times""",
+        "price": """price|bill|cost|discount|surcharge|tip|voucher|total
+            fair|low|reasonable|a bargain
+            steep|high|outrageous|a rip-off
+            we paid next to nothing|you get a lot for what you pay|cheaper than at home
+            we paid far too much|expensive beyond belief|bring a lot of money""",
+        "room": """room|music|decor|terrace|lighting|garden|chair|window
+            cosy|romantic|elegant|full of light
+            loud|dark|cramped|freezing
+            we could have sat there for ever|one feels at home|made for a first date
+            we had to shout all evening|one sits as in a station hall|we froze all evening""",
+    }.items()
 }
 VERDICTS = {
     POSITIVE: "great|wonderful|better than expected|not bad at all|a joy",

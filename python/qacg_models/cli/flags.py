@@ -79,15 +79,9 @@ def add_text_flags(parser: argparse.ArgumentParser, columns: Sequence[str] = (),
     the fields in TABLE_FLAGS that name further columns. `note`, below the title of the group, replaces the defaults.
     """
     group = parser.add_argument_group("tables", note)
-    group.add_argument(
-        "--format",
-        dest="input_format",
-        default="auto",
-        choices=("auto", *FORMATS),
-        metavar="FORMAT",
-        help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}; txt: one text per line; auto: by the file's suffix"
-        " (default: %(default)s)",
-    )
+    known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}; txt: one text per line; auto: by the file's suffix"
+    formats = {"choices": ("auto", *FORMATS), "default": "auto", "metavar": "FORMAT"}
+    group.add_argument("--format", dest="input_format", **formats, help=f"{known} (default: %(default)s)")
     names = [name for name in TABLE_FLAGS if name in TEXT_FLAGS or name in columns]
     add_option_flags(group, DataOptions, names, show_defaults=note is None)
     parser.set_defaults(**{name: None for name in names if name != "skip_empty"}, skip_empty=False)
@@ -129,31 +123,19 @@ def given_data_options(arguments: argparse.Namespace) -> dict[str, object]:
 def add_model_flags(parser: argparse._ActionsContainer) -> None:
     """Adds the flags of a command that runs a trained model: batch size, threads, attention, device and int8."""
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="rows per batch (default: %(default)s)")
-    parser.add_argument(
-        "--threads", type=int, metavar="N", help="CPU threads; 0: torch's default (default: as in training)"
-    )
-    parser.add_argument(
-        "--attention",
-        choices=("fused", "sdpa", "eager"),
-        help="implementation of attention (default: that of training)",
-    )
-    parser.add_argument(
-        "--device", default="auto", help="such as cpu or cuda; auto: a GPU if there is one (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--int8", action="store_true", help="8-bit matrix products, on the CPU only; requires torchao (the extra int8)"
-    )
+    threads = "CPU threads; 0: torch's default (default: as in training)"
+    parser.add_argument("--threads", type=int, metavar="N", help=threads)
+    attention = "implementation of attention (default: that of training)"
+    parser.add_argument("--attention", choices=("fused", "sdpa", "eager"), help=attention)
+    parser.add_argument("--device", default="auto", help="such as cpu or cuda (default: a GPU if there is one)")
+    int8 = "8-bit matrix products, on the CPU only; requires torchao (the extra int8)"
+    parser.add_argument("--int8", action="store_true", help=int8)
 
 
 def add_confidence_flag(parser: argparse._ActionsContainer) -> None:
     """Adds --min-confidence, the probability below which predictions are marked as uncertain."""
-    parser.add_argument(
-        "--min-confidence",
-        type=float,
-        metavar="P",
-        help="mark predictions with a lower probability as uncertain, such as 0.8; qacg evaluate prints coverage and"
-        " accuracy for several values",
-    )
+    text = "mark predictions with a lower probability as uncertain, such as 0.8; see the table of qacg evaluate"
+    parser.add_argument("--min-confidence", type=float, metavar="P", help=text)
 
 
 def check_machine_flags(arguments: argparse.Namespace) -> None:

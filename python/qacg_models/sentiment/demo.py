@@ -94,8 +94,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions) -> int
     _announce(6)
     add_sentence(sentence, "maps", trained, examples_of(trained, [TEXT], ASPECTS))
     reading.parts.append(page_file("reading.html"))
-    loss = trained.record.loss
-    if loss:
+    if loss := trained.record.loss:
         training.picture(framed(loss_plot(loss), "training loss", role="img"), "Cross-entropy on the training rows")
     path = page.write()
     print(f"report in {path} (open it in a browser); model in {output}")

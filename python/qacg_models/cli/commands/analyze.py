@@ -22,17 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--text", nargs="+", metavar="TEXT", help="sentences")
     source.add_argument("--data", type=Path, metavar="FILE", help="file of labelled data; --lines selects rows")
     parser.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects of --text (default: all)")
-    parser.add_argument(
-        "--targets", nargs="+", metavar="NAME", help="targets of --text (default: the targets that occur in the text)"
-    )
+    targets = "targets of --text (default: the targets that occur in the text)"
+    parser.add_argument("--targets", nargs="+", metavar="NAME", help=targets)
     parser.add_argument("--lines", type=int, nargs="+", metavar="N", help="line numbers of rows in --data, from 1")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("analysis"),
-        metavar="DIR",
-        help="folder of the page; an earlier page is replaced (default: %(default)s)",
-    )
+    output = "folder of the page; an earlier page is replaced (default: %(default)s)"
+    parser.add_argument("--output", type=Path, default=Path("analysis"), metavar="DIR", help=output)
     add_set_flag(parser, "an option for reading --data that has no flag, such as wide=false")
     add_table_flags(parser, of_model=True)
 

@@ -38,28 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s MODEL --data PATH [PATH ...] [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="PATH",
-        help="folder with the split's file, or one or several files",
-    )
-    parser.add_argument(
-        "--split",
-        choices=("train", "dev", "test"),
-        help="split to evaluate (default: test for a folder, all rows for files)",
-    )
+    data = {"type": Path, "nargs": "+", "action": "extend", "required": True, "metavar": "PATH"}
+    parser.add_argument("--data", **data, help="folder with the split's file, or one or several files")
+    split = "split to evaluate (default: test for a folder, all rows for files)"
+    parser.add_argument("--split", choices=("train", "dev", "test"), help=split)
     add_model_flags(parser)
     parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write, with unrounded values")
-    parser.add_argument(
-        "--report",
-        type=Path,
-        metavar="DIR",
-        help="folder for a page with the metrics and a reliability diagram; an earlier page is replaced",
-    )
+    report = "folder for a page with the metrics and a reliability diagram; an earlier page is replaced"
+    parser.add_argument("--report", type=Path, metavar="DIR", help=report)
     parser.add_argument("--json", action="store_true", help="print the JSON instead of a table")
     add_set_flag(parser, "an option for reading --data that has no flag, such as wide=false")
     add_table_flags(parser, of_model=True)

@@ -69,12 +69,10 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _add_table_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "rows", type=Path, nargs="+", metavar="ROWS", help="files that qacg train --rows wrote, or their folders"
-    )
-    parser.add_argument(
-        "--split", choices=("dev", "test"), help="split of the metrics (default: test, or dev if there is no test)"
-    )
+    rows = "files that qacg train --rows wrote, or their folders"
+    parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS", help=rows)
+    split = "split of the metrics (default: test, or dev if there is no test)"
+    parser.add_argument("--split", choices=("dev", "test"), help=split)
 
 
 def _table(arguments: argparse.Namespace) -> int:

@@ -21,10 +21,8 @@ MAX_ASPECTS = 10  # with more aspects, the default sheet has too few rows for ea
 HELP = "propose aspects for texts without labels, and write a sheet to label for qacg train"
 DESCRIPTION = (
     "Proposes aspects, which are clusters of frequent English or German nouns. Writes a CSV with a row for each chosen "
-    "sentence and aspect, without a label. Rows marked dev in the column 'split' are a random sample of sentences "
-    "and aspects: the metrics of qacg train on these rows estimate the metrics on new texts. With a "
-    "model (--with), the new rows have the model's aspects, and labelled rows (--labelled) are kept. The new training "
-    "rows are then those with the model's least certain predictions."
+    "sentence and aspect, without a label. Rows marked dev in the column 'split' are a random sample: the metrics of "
+    "qacg train on these rows estimate the metrics on new texts."
 )
 
 
@@ -34,40 +32,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", type=Path, required=True, metavar="FILE", help="file of texts")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="sheet to write, .csv")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
-    parser.add_argument(
-        "--by",
-        choices=("sentence", "text"),
-        default="sentence",
-        help="text of a row: one sentence, or a whole text of the input (default: %(default)s)",
+    by = "text of a row: one sentence, or a whole text of the input (default: %(default)s)"
+    parser.add_argument("--by", choices=("sentence", "text"), default="sentence", help=by)
+    aspects = (
+        "aspects of the sheet: NAME, a proposed aspect or a word of the texts; NAME=WORD,..., an aspect for sentences"
+        " with one of these words; NAME=, an aspect with random rows only (default: the proposed aspects)"
     )
-    parser.add_argument(
-        "--aspects",
-        nargs="+",
-        metavar="NAME[=WORD,...]",
-        help="aspects of the sheet: NAME, a proposed aspect or a word of the texts; NAME=WORD,..., an aspect for "
-        "sentences with one of these words; NAME=, an aspect with random rows only (default: the proposed aspects)",
-    )
-    parser.add_argument(
-        "--rows",
-        type=int,
-        default=500,
-        metavar="N",
-        help="maximum number of rows to label; a quarter of them is for evaluation (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--with",
-        dest="model",
-        type=Path,
-        metavar="MODEL",
-        help="folder that qacg train wrote; the new training rows are those with the least certain predictions of this "
-        "model; requires --labelled",
-    )
-    parser.add_argument(
-        "--labelled",
-        type=Path,
-        metavar="FILE",
-        help="CSV with labelled rows; they are copied to the new sheet, and no new row repeats them",
-    )
+    parser.add_argument("--aspects", nargs="+", metavar="NAME[=WORD,...]", help=aspects)
+    rows = "maximum number of rows to label; a quarter of them is for evaluation (default: %(default)s)"
+    parser.add_argument("--rows", type=int, default=500, metavar="N", help=rows)
+    model = "folder that qacg train wrote; its least certain predictions are the new rows; requires --labelled"
+    parser.add_argument("--with", dest="model", type=Path, metavar="MODEL", help=model)
+    labelled = "CSV with labelled rows; they are copied to the new sheet, and no new row repeats them"
+    parser.add_argument("--labelled", type=Path, metavar="FILE", help=labelled)
     add_text_flags(parser)
 
 
@@ -110,10 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     source = _proposals(arguments, texts) if arguments.model is None else model
     rows = new_rows(texts, source, labelled, arguments.rows, SEED)
     if not rows:
-        raise InputError(
-            "input: expected texts for at least one new row, got none. Pass texts that --labelled does not"
-            " contain, or increase --rows."
-        )
+        advice = "Pass texts that --labelled does not contain, or increase --rows."
+        raise InputError(f"input: expected texts for at least one new row, got none. {advice}")
     to_label = [*(row for row in labelled if not row.label), *rows]
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     write_sheet(arguments.output, [*to_label, *(row for row in labelled if row.label)], columns)

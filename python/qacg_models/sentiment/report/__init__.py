@@ -53,13 +53,8 @@ def html_table(
 ) -> Markup:
     """Returns an HTML table; the cells of a non-numeric first column are row headers.
 
-    On a phone each row of a table with long cells is shown as a card, with the titles of the columns beside the cells.
-
-    Args:
-        header: titles of the columns; a title or cell that is Markup is a whole element.
-        rows: the cells of each row.
-        classes: a CSS class for each row; empty: no classes.
-        kind: CSS class of the table; empty: none.
+    A title or cell that is Markup is a whole element. `classes` has a CSS class for each row, or none, and `kind` is
+    the class of the table. On a phone each row of a table with long cells is a card with the titles of its columns.
     """
     numbers = number_columns(header, rows)
     cards = any(len(cell) > CARD for row in rows for cell in row if not isinstance(cell, Markup))
@@ -194,12 +189,9 @@ class Section:
         self.data[name] = [dict(zip(header, row)) for row in rows]
 
     def picture(self, markup: Markup, caption: str, reading: str = "") -> None:
-        """Adds a figure.
+        """Adds a figure with a caption above and a note on symbols, colours and scales below.
 
-        Args:
-            markup: the figure; pass it through `framed` if it can be wider than the page.
-            caption: title or result of the figure, shown above.
-            reading: meaning of symbols, colours and scales, shown below.
+        Markup that can be wider than the page requires `framed`.
         """
         below = element("p", reading, kind="note") if reading else ""
         self.parts.append(element("figure", element("figcaption", caption), markup, below))
@@ -261,15 +253,7 @@ def _check_replaceable(folder: Path) -> None:
 def page_html(
     title: str, lead: str, sections: Sequence[Section], *, style: str = "", script: str = "", policy: str = _POLICY
 ) -> str:
-    """Returns the HTML of a page that loads no other file.
-
-    Args:
-        title: title of the page.
-        lead: one line below the title.
-        sections: sections of the page, in their order.
-        style, script: additional CSS and JavaScript.
-        policy: Content-Security-Policy.
-    """
+    """Returns the HTML of a page that loads no other file; `policy` is its Content-Security-Policy."""
     links, body = [], []
     for number, section in enumerate(sections, 1):
         name, heading = f"part-{number}", element("h2", section.title, id=f"part-{number}")

@@ -221,13 +221,9 @@ def token_strip(tokens: Sequence[str], values: Sequence[float]) -> Markup:
 
 
 def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], values: np.ndarray, limit: float) -> Markup:
-    """Returns an HTML table of signed numbers with coloured cells.
+    """Returns an HTML table of (rows, columns) signed numbers with coloured cells; `limit` has the strongest colour.
 
-    Args:
-        corner: header of the column of row names, for screen readers only.
-        columns, rows: names of the columns and of the rows.
-        values: (rows, columns).
-        limit: absolute value that gets the strongest colour; tables that are compared require the same value.
+    `corner` is the header of the column of row names, for screen readers only.
     """
 
     def cell(value: float) -> Markup:
@@ -246,13 +242,7 @@ VIEWER = {"style": page_file("viewer.css"), "script": page_file("viewer.js")}  #
 
 
 def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> Markup:
-    """Returns the HTML of a viewer that shows several examples side by side.
-
-    Args:
-        name: id of the element; letters, digits and hyphens.
-        title: accessible name of the viewer.
-        maps: maps of the examples, at least one; numbers of tokens can differ.
-    """
+    """Returns the viewer of the maps of one or several examples, side by side, with an id and an accessible name."""
     layers, heads = maps[0].softmax.shape[:2]
     rows = [
         {
@@ -264,15 +254,8 @@ def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> Markup:
         for one in maps
     ]
     note = element("noscript", element("p", "The viewer requires JavaScript.", kind="note"))
-    return element(
-        "div",
-        json_script({"layers": layers, "heads": heads, "rows": rows}),
-        note,
-        kind="viewer",
-        id=name,
-        role="group",
-        aria_label=title,
-    )
+    data = json_script({"layers": layers, "heads": heads, "rows": rows})
+    return element("div", data, note, kind="viewer", id=name, role="group", aria_label=title)
 
 
 def _packed(values: np.ndarray) -> dict:

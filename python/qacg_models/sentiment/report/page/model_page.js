@@ -1,5 +1,5 @@
-// Predicts texts in the browser, by the rules of `qacg predict` (inference/, data/requests.py), and shows the summary of
-// `qacg predict --summary` (reporting/prediction_summary.py). The page contains the model and the runtime.
+// Predicts texts in the browser, by the rules of `qacg predict`, and shows the summary of `qacg predict --summary`.
+// The page contains the model and the runtime.
 
 const MOST_TOKENS = 1024; // maximum number of tokens in a batch; the page handles events between batches
 const WINDOW = 256; // number of texts that are sorted by length together
