@@ -131,3 +131,42 @@ def test_keep_mask_invalid_argument_is_named(change, reason):
     sizes = {"batch": 1, "heads": 1, "query_length": 2, "key_length": 2}
     with raises(reason):
         qk.keep_mask(**{"seed": torch.tensor(1), "dropout_p": 0.5, **sizes, **change})
+
+
+def test_key_with_all_entries_dropped_has_no_gradient(backend, device):
+    """Only its softmax scores have a gradient, since the softmax includes dropped keys."""
+    shape = (1, 1, 4, 600)
+    query, key, context_query, context_key, gate = draw(*shape, 16, torch.float32, device)
+    seed = torch.tensor(5, device=device)
+    keep = qk.keep_mask(seed, 0.6, *shape)
+    dropped = ~keep[0, 0].any(0)
+    assert 20 < dropped.sum() < 200
+    tensors = [t.requires_grad_() for t in (query, key, torch.randn_like(key), context_query, context_key, gate)]
+    out = qk.quasi_attention(*tensors, dropout_p=0.6, dropout_seed=seed, backend=backend)
+    _, d_key, d_value, _, d_context_key, _ = torch.autograd.grad(out.square().sum(), tensors)
+    assert d_value[0, 0, dropped].eq(0).all()
+    assert d_context_key[0, 0, dropped].eq(0).all()
+    # The softmax normalises over dropped keys too, so their scores have a gradient: -P delta.
+    assert d_key[0, 0, dropped].ne(0).all()
+    assert d_value[0, 0, ~dropped].ne(0).all()
+
+
+def test_packed_dropout_equals_that_of_padded_sequences(backend, dtype, device):
+    lengths, head_dim, longest = (40, 1, 0, 23), 64, 40
+    seed = torch.tensor(77, device=device)
+    keep = qk.keep_mask(seed, 0.4, len(lengths), 2, longest, longest)
+    query, key, context_query, context_key, gate = draw(1, 2, sum(lengths), sum(lengths), head_dim, dtype, device)
+    first = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
+    value = torch.cat([unit_vectors(n, 0, head_dim, query) for n in lengths], 2).expand_as(key)
+    packed = [t[0].transpose(0, 1) for t in (query, key, value, context_query, context_key, gate)]
+    out = qk.quasi_attention_varlen(
+        *packed,
+        cu_seqlens=torch.tensor(first, device=device),
+        max_seqlen=longest,
+        dropout_p=0.4,
+        dropout_seed=seed,
+        backend=backend,
+    )
+    for n, length in enumerate(lengths):
+        seen = out[first[n] : first[n + 1]].transpose(0, 1)[..., :length]
+        assert torch.equal(seen != 0, keep[n, :, :length, :length]), f"sequence {n}"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from full_members import members
+from full_members import member, members
 from judging import assert_same_bits
 
 import qacg_kernels as qk
@@ -135,3 +135,16 @@ def test_only_export_counts_as_exporting():
     assert torch.compile(Module(), fullgraph=True, backend="eager")(zero) == -1
     for strict in (False, True):
         assert torch.export.export(Module(), (zero,), strict=strict).module()(zero) == 1
+
+
+@pytest.mark.parametrize("case", [member(case, id=case.name, fast=n == 1) for n, case in enumerate(CASES)])
+def test_gradcheck_of_the_reference_passes(case, device):
+    inputs = make_inputs(case, torch.float64, device)
+    leaves = trainable(inputs)
+    call = qk.quasi_attention if case.sequences is None else qk.quasi_attention_varlen
+
+    def function(*values):
+        arguments = inputs.arguments(dict(zip(leaves, values)))
+        return call(*arguments, **inputs.options, backend="reference", return_lambda=case.returns_lambda)
+
+    assert torch.autograd.gradcheck(function, tuple(leaves.values()))

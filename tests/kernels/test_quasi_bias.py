@@ -7,7 +7,7 @@ import pytest
 import torch
 from errors import error_cases, raises
 
-from qacg_kernels import quasi_attention, quasi_attention_varlen
+from qacg_kernels import GateParameters, quasi_attention, quasi_attention_varlen
 from qacg_kernels.call.equations import MINUS_LOG_KEYS, visible
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import MASKS, Case, make_inputs
@@ -115,3 +115,13 @@ def test_a_wrong_bias_is_refused(error, given):
     wide = operands(*SHAPE)
     with raises(error):
         quasi_attention(*wide, gate_of(wide[0]), quasi_bias=given)
+
+
+def test_gradients_with_a_bias():
+    inputs = [t.requires_grad_() for t in operands(1, 2, 4, 3, dtype=torch.float64)]
+    gate = GateParameters(*(torch.randn(3, dtype=torch.float64, generator=GENERATOR) for _ in range(4)))
+    bias = torch.randn(2, 1, dtype=torch.float64, generator=GENERATOR)
+    for b in (-0.7, MINUS_LOG_KEYS, bias):
+        assert torch.autograd.gradcheck(
+            lambda *wide, b=b: quasi_attention(*wide, gate, is_causal=True, quasi_bias=b, backend="reference"), inputs
+        )
