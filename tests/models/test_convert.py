@@ -183,33 +183,31 @@ def test_convert_ambiguous_checkpoint_requires_model(tmp_path, capsys):
 
 
 def test_convert_destination_is_complete_or_unchanged(tmp_path, capsys, monkeypatch):
-    qacg(tmp_path / "own")
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "thesis.txt").write_text("text")
-    assert "dst: expected a new folder" in error_of(capsys, "convert", tmp_path / "own", tmp_path / "notes")
-    assert "dst: expected a model folder to overwrite" in error_of(
-        capsys, "convert", tmp_path / "own", tmp_path / "notes", "--overwrite"
-    )
-    assert "dst: expected a folder that does not contain" in error_of(
-        capsys, "convert", tmp_path / "own", tmp_path / "own", "--overwrite"
-    )
-    assert "dst: expected a folder that does not contain" in error_of(
-        capsys, "convert", tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite"
-    )
-    assert run(tmp_path / "own", tmp_path / "new") == 0
-    before = (tmp_path / "new" / "model.safetensors").read_bytes()
-    model = qacg(tmp_path / "other", contexts=["d", "e"])
-    assert "or use --overwrite." in error_of(capsys, "convert", tmp_path / "other", tmp_path / "new")
+    own, notes, other, new = (tmp_path / name for name in ("own", "notes", "other", "new"))
+    qacg(own)
+    notes.mkdir()
+    (notes / "thesis.txt").write_text("text")
+    assert run(own, new) == 0
+    model = qacg(other, contexts=["d", "e"])
+    for arguments, part in (
+        ((own, notes), "dst: expected a new folder"),
+        ((own, notes, "--overwrite"), "dst: expected a model folder to overwrite"),
+        ((own, own, "--overwrite"), "dst: expected a folder that does not contain"),
+        ((own / "model.safetensors", own, "--overwrite"), "dst: expected a folder that does not contain"),
+        ((other, new), "or use --overwrite."),
+    ):
+        assert part in error_of(capsys, "convert", *arguments)
+    before = (new / "model.safetensors").read_bytes()
 
     def broken(*_, **__):
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(QACGBertForSequenceClassification, "save_pretrained", broken)
-        assert "no space left" in error_of(capsys, "convert", tmp_path / "other", tmp_path / "new", "--overwrite")
-    assert (tmp_path / "new" / "model.safetensors").read_bytes() == before
-    assert run(tmp_path / "other", tmp_path / "new", "--overwrite") == 0
-    same(QACGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
+        assert "no space left" in error_of(capsys, "convert", other, new, "--overwrite")
+    assert (new / "model.safetensors").read_bytes() == before
+    assert run(other, new, "--overwrite") == 0
+    same(QACGBertForSequenceClassification.from_pretrained(new), model.state_dict())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "notes", "other", "own"]
 
 

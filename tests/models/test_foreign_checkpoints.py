@@ -109,8 +109,6 @@ def test_load_plain_bert_from_every_form(form, tmp_path):
     )
     same_tensors(loaded, model.state_dict())
     assert info["report"].clean and loaded.config.num_labels == 3
-    with torch.no_grad():
-        assert torch.equal(loaded(**INPUTS).logits, model(**INPUTS).logits)
 
 
 QACG_FORMS = {
@@ -160,8 +158,6 @@ def test_load_infers_the_variant_from_tensors(per_head, tmp_path):
     config = loaded.config
     assert (config.pooler, config.context_projection, config.lambda_bias) == ("attention", "head", False)
     assert config.lambda_per_head is per_head and config.contexts == list("abcde")
-    with torch.no_grad():
-        assert torch.equal(loaded(**INPUTS, **CONTEXTS).logits, model(**INPUTS, **CONTEXTS).logits)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,6 @@ def test_convert_head_to_unsupported_format_raises(tmp_path):
     QUERY.build().save_pretrained(tmp_path / "own")
     with raises("CheckpointError: to: expected 'own' for QueryAttentionForQuestionAnswering, got 'huggingface'"):
         convert(tmp_path / "own", tmp_path / "new", to="huggingface")
-    assert not (tmp_path / "new").exists()
     convert(tmp_path / "own", tmp_path / "new", overrides={"no_answer_threshold": 2.0})
     assert QueryAttentionForQuestionAnswering.from_pretrained(tmp_path / "new").config.no_answer_threshold == 2.0
 

@@ -1,8 +1,5 @@
 """The program `qacg`, and these tests, without packages that they require."""
 
-import shlex
-
-import check_versions
 import pytest
 from processes import run_python
 from qacg_models.cli import program
@@ -16,17 +13,6 @@ def test_command_without_a_dependency_prints_one_line(monkeypatch, capsys):
     assert program.main(["table", "rows"]) == 2
     expected = "qacg table: tqdm is not installed. Install it with `pip install qacg-models`.\n"
     assert capsys.readouterr().err == expected
-
-
-def test_commands_of_the_check_of_versions_are_accepted(monkeypatch):
-    """`make test-versions` runs each subcommand but `demo`, which trains for minutes, with these flags."""
-    run = []
-    monkeypatch.setattr(program, "load_libraries", lambda: None)
-    for name, command in program.COMMANDS.items():
-        monkeypatch.setattr(command, "run", lambda arguments, name=name: run.append(name) or 0)
-    for command in check_versions.COMMANDS:
-        assert program.main(shlex.split(command)) == 0
-    assert set(run) == set(program.COMMANDS) - {"demo"}
 
 
 @pytest.mark.full
