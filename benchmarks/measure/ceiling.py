@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,12 +156,3 @@ def measure(dtype: str, source: records.Origin, device: str = "cpu") -> tuple[Pr
     fastest, product = max(zip(tried, products), key=lambda pair: pair[0].gflops)
     print(f"ceiling: {fastest}", flush=True)
     return product, tried
-
-
-def measure_all(
-    dtypes: Iterable[str], source: records.Origin, device: str = "cpu"
-) -> tuple[dict[str, Product], list[records.CeilingRecord]]:
-    """Returns the fastest product of each dtype, and records of all products that were tried."""
-    found = {dtype: measure(dtype, source, device) for dtype in dict.fromkeys(dtypes)}
-    products = {dtype: product for dtype, (product, _) in found.items()}
-    return products, [record for _, tried in found.values() for record in tried]

@@ -150,8 +150,9 @@ class Session:
 
     def measure_ceilings(self, dtypes: Iterable[str], device: str) -> None:
         """Finds the fastest product of each dtype, which then runs interleaved with the implementations."""
-        self._products, tried = ceiling.measure_all(dtypes, self._source, device)
-        self.add(tried)
+        for dtype in dict.fromkeys(dtypes):
+            self._products[dtype], tried = ceiling.measure(dtype, self._source, device)
+            self.add(tried)
 
     def measure(self, item: Item) -> None:
         """Measures an item, unless its records exist or the time limit is reached.
