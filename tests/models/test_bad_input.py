@@ -1,9 +1,11 @@
 """Invalid inputs, configurations, sizes and checkpoints raise an error with the argument, its value and its limits."""
 
+import functools
+
 import pytest
 import torch
 from commands import fails
-from errors import error_cases, raises
+from errors import raises
 from model_cases import CASES, SIZES, SPANS, TOKENS
 from qacg_models import (
     BertSumConfig,
@@ -19,7 +21,6 @@ from safetensors.torch import load_file, save_file
 
 every_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 CONTEXTUAL = {name: case for name, case in CASES.items() if "context_ids" in case.extra}
-BUILT = {}
 CONFIGS = (PlainBertConfig, CGBertConfig, QACGBertConfig)
 
 IDS, TYPES, MASK = TOKENS["input_ids"], TOKENS["token_type_ids"], TOKENS["attention_mask"]
@@ -55,38 +56,53 @@ BAD_INPUTS = {
 }
 
 
-def check_error(case, error, given):
-    """Checks the error of a model for inputs that are changed as in `given`, if the model has these inputs."""
-    names = {*TOKENS, "position_ids", *case.extra, *case.labels}
-    with raises(error):
-        built(case)(**case.inputs | {name: t for name, t in given.items() if name in names})
+BAD_CONTEXT_IDS = {
+    "ValueError: context_ids: expected one id per sequence, 0 to 2, got None. config.context_id(name)": None,
+    "ValueError: context_ids: expected 0 to 2 (num_contexts is 3), got values from 0 to 3": torch.tensor([0, 3]),
+    "ValueError: context_ids: expected shape (2,), got shape (3,)": torch.zeros(3).long(),
+    "ValueError: context_ids: expected shape (2, 1), got shape (2, 8)": IDS,
+    "TypeError: context_ids: expected a torch.Tensor, got list": ["price", "price"],
+}
+RANGE = "expected 0 to 1 for multi_label_classification, got 0 to 2"
+BAD_LABELS = {
+    "ValueError: labels: expected 0 to 2 (num_labels is 3), or -100 for rows to leave out": torch.tensor([0, 3]),
+    "ValueError: labels: expected shape (2,), got shape (2, 1)": torch.tensor([[0], [1]]),
+    "ValueError: labels: expected shape (2, 3) for multi_label_classification": torch.tensor([0.0, 1.0]),
+    f"ValueError: labels: {RANGE}": torch.tensor([[0.0, 1.0, 2.0], [0.0, 0.0, 1.0]]),
+    "TypeError: labels: expected a torch.Tensor or None, got list": [0, 1],
+}
+NO_INTEGER = "expected dtype torch.int64 or torch.int32, got dtype torch.float32"
+BAD_POSITIONS = {
+    "ValueError: start_positions: expected a tensor if end_positions is given, got None": {"start_positions": None},
+    "ValueError: end_positions: expected a tensor if start_positions is given, got None": {"end_positions": None},
+    "ValueError: end_positions: expected shape (2,) or (2, 1), got": {"end_positions": torch.tensor([1])},
+    f"TypeError: start_positions: {NO_INTEGER}": {"start_positions": torch.ones(2)},
+}
+GIVEN = [
+    (CASES, BAD_INPUTS),
+    (CONTEXTUAL, {error: {"context_ids": given} for error, given in BAD_CONTEXT_IDS.items()}),
+    ([name for name in CASES if "Sequence" in name], {error: {"labels": given} for error, given in BAD_LABELS.items()}),
+    (
+        ["BertForQuestionAnswering", "QueryAttention, linear"],
+        {error: SPANS | given for error, given in BAD_POSITIONS.items()},
+    ),
+]
 
 
-def built(case):
+@functools.cache
+def built(name):
     """Returns a model that all tests share, since invalid inputs do not change it."""
-    if id(case) not in BUILT:
-        BUILT[id(case)] = case.build()
-    return BUILT[id(case)]
+    return CASES[name].build()
 
 
-@error_cases(BAD_INPUTS)
-@every_model
-def test_model_bad_inputs_raise(case, error, given):
-    check_error(case, error, given)
-
-
-@error_cases(
-    {
-        "ValueError: context_ids: expected one id per sequence, 0 to 2, got None. config.context_id(name)": None,
-        "ValueError: context_ids: expected 0 to 2 (num_contexts is 3), got values from 0 to 3": torch.tensor([0, 3]),
-        "ValueError: context_ids: expected shape (2,), got shape (3,)": torch.zeros(3).long(),
-        "ValueError: context_ids: expected shape (2, 1), got shape (2, 8)": IDS,
-        "TypeError: context_ids: expected a torch.Tensor, got list": ["price", "price"],
-    },
+@pytest.mark.parametrize(
+    ("name", "error", "given"), [(name, *case) for names, cases in GIVEN for name in names for case in cases.items()]
 )
-@pytest.mark.parametrize("case", CONTEXTUAL.values(), ids=CONTEXTUAL)
-def test_model_bad_context_ids_raise(case, error, given):
-    check_error(case, error, {"context_ids": given})
+def test_model_bad_inputs_raise(name, error, given):
+    case = CASES[name]
+    names = {*TOKENS, "position_ids", *case.extra, *case.labels}  # other models have other inputs
+    with raises(error):
+        built(name)(**case.inputs | {name: value for name, value in given.items() if name in names})
 
 
 @pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
@@ -95,39 +111,6 @@ def test_config_unknown_context_name_raises(config_class):
     assert config.context_id("safety") == 1
     with raises("ValueError: context: expected one of 'price', 'safety', got 'food'"):
         config.context_id("food")
-
-
-@error_cases(
-    {
-        "ValueError: labels: expected 0 to 2 (num_labels is 3), or -100 for rows to leave out, got": torch.tensor(
-            [0, 3]
-        ),
-        "ValueError: labels: expected shape (2,), got shape (2, 1)": torch.tensor([[0], [1]]),
-        "ValueError: labels: expected shape (2, 3) for multi_label_classification": torch.tensor([0.0, 1.0]),
-        "ValueError: labels: expected 0 to 1 for multi_label_classification, got 0 to 2": torch.tensor(
-            [[0.0, 1.0, 2.0], [0.0, 0.0, 1.0]]
-        ),
-        "TypeError: labels: expected a torch.Tensor or None, got list": [0, 1],
-    },
-)
-@pytest.mark.parametrize("name", [name for name in CASES if "Sequence" in name])
-def test_classifier_bad_labels_raise(name, error, given):
-    check_error(CASES[name], error, {"labels": given})
-
-
-@error_cases(
-    {
-        "ValueError: start_positions: expected a tensor if end_positions is given, got None": {"start_positions": None},
-        "ValueError: end_positions: expected a tensor if start_positions is given, got None": {"end_positions": None},
-        "ValueError: end_positions: expected shape (2,) or (2, 1), got": {"end_positions": torch.tensor([1])},
-        "TypeError: start_positions: expected dtype torch.int64 or torch.int32, got dtype torch.float32": {
-            "start_positions": torch.ones(2)
-        },
-    },
-)
-@pytest.mark.parametrize("name", ["BertForQuestionAnswering", "QueryAttention, linear"])
-def test_answer_head_bad_positions_raise(name, error, given):
-    check_error(CASES[name], error, SPANS | given)
 
 
 BAD_FIELDS = {
