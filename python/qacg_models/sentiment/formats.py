@@ -475,9 +475,7 @@ class Format:
         return [line for line in (self.note, *left_out) if line]
 
 
-def _xml_names(split: str) -> tuple[str, ...]:
-    published = {"train": "Restaurants_Train.xml", "dev": "val.xml", "test": "Restaurants_Test_Gold.xml"}
-    return f"{split}.xml", published[split]
+_XML_NAMES = {"train": "Restaurants_Train.xml", "dev": "val.xml", "test": "Restaurants_Test_Gold.xml"}
 
 
 def _own_table(path: Path, columns: Columns) -> DataFrame:
@@ -510,7 +508,9 @@ FORMATS = (
         note=f"opinions on other aspects are left out: {', '.join(OTHER_ASPECTS)}",
     ),
     Format("semeval-csv", lambda split: (f"{split}_NLI_M.csv",), SEMEVAL, semeval_pairs),
-    Format("semeval-xml", _xml_names, texts=xml_texts, suffixes=(".xml", ".gold")),
+    Format(
+        "semeval-xml", lambda split: (f"{split}.xml", _XML_NAMES[split]), texts=xml_texts, suffixes=(".xml", ".gold")
+    ),
     Format(
         "germeval-tsv",
         lambda split: (f"{split}.tsv",),
@@ -526,8 +526,6 @@ _UNREADABLE = (".xls", ".ods", ".numbers")
 
 def find_format(path: Path, name: str = "auto") -> Format:
     """Returns the format of a folder or file: the one of NAMES, or the detected one if `name` is "auto"."""
-    if name not in ("auto", *NAMES):
-        raise ValueError(f"name: expected auto, {', '.join(NAMES[:-1])} or {NAMES[-1]}, got {name!r}")
     if not path.exists():
         raise DataError(path, None, "no such folder or file")
     if path.is_file():
@@ -563,14 +561,14 @@ def _fixed_task(one: Format, file: Path) -> Task | None:
 
 
 def _format_of_file(path: Path) -> Format:
-    if path.suffix.lower() in _UNREADABLE:
+    suffix = path.suffix.lower()
+    if suffix in _UNREADABLE:
         expected = "expected .xlsx, .csv or another supported format"
         raise DataError(path, None, f"{expected}, got {path.suffix}. Save it as .xlsx or .csv.")
-    named = (one for one in FORMATS if any(path.name in one.names(split) for split in SPLITS) and one.recognises(path))
-    suffixed = (one for one in FORMATS if path.suffix.lower() in one.suffixes and one.recognises(path))
-    one = next(named, None) or next(suffixed, None)
+    named = [one for one in FORMATS if any(path.name in one.names(split) for split in SPLITS)]
+    suffixed = [one for one in FORMATS if suffix in one.suffixes]
+    one = next((one for one in named + suffixed if one.recognises(path)), None)
     if one is None:
-        known = ",".join(NAMES)
         reason = f"expected a name or suffix of a known format, got {path.name}"
-        raise DataError(path, None, f"{reason}; select one with --format {{{known}}}")
+        raise DataError(path, None, f"{reason}; select one with --format {{{','.join(NAMES)}}}")
     return one
