@@ -67,9 +67,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
         vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=known, show_progress=False
     )
     learner.train_from_iterator(texts, trainer)
-    tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL_TOKENS["unk_token"]))
-    _set_text_steps(tokenizer, lowercase=True, keep_marks=True)
-    return _as_pretrained(tokenizer)
+    return _word_pieces(learner.get_vocab(), lowercase=True, keep_marks=True)
 
 
 def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
@@ -78,8 +76,6 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
     With `lowercase`, for an uncased vocabulary, text is lowercased, and accents are removed. InputError if the file
     cannot be read, repeats a piece, or lacks a special token.
     """
-    from tokenizers import Tokenizer, models
-
     try:
         # Not splitlines(), which also splits at characters that a piece may contain, such as U+2028.
         pieces = read_text(Path(path)).replace("\r\n", "\n").removesuffix("\n").split("\n")
@@ -93,9 +89,7 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
     missing = [token for token in SPECIAL_TOKENS.values() if token not in vocabulary]
     if missing:
         raise InputError(f"{path}: expected a BERT vocabulary, got one without {', '.join(missing)}")
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"]))
-    _set_text_steps(tokenizer, lowercase)
-    return _as_pretrained(tokenizer)
+    return _word_pieces(vocabulary, lowercase)
 
 
 def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
@@ -254,10 +248,14 @@ def _set_text_steps(tokenizer: Tokenizer, lowercase: bool, keep_marks: bool = Fa
     tokenizer.decoder = decoders.WordPiece()
 
 
-def _as_pretrained(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+def _word_pieces(vocabulary: dict[str, int], lowercase: bool, keep_marks: bool = False) -> PreTrainedTokenizerFast:
+    """Returns the tokenizer of a vocabulary (`_set_text_steps`)."""
+    from tokenizers import Tokenizer, models
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"]))
+    _set_text_steps(tokenizer, lowercase, keep_marks)
     cls, sep = SPECIAL_TOKENS["cls_token"], SPECIAL_TOKENS["sep_token"]
     tokenizer.post_processor = TemplateProcessing(
         single=f"{cls} $A {sep}",
