@@ -475,10 +475,7 @@ class TransformerInterEncoder(nn.Module):
         self.wo = nn.Linear(d_model, 1)
 
     def freeze_unread(self) -> None:
-        """Freezes the LayerNorm of layer 0, which checkpoints contain but the layer does not use.
-
-        If it were trainable, distributed training would wait for its gradient.
-        """
+        """Freezes the LayerNorm of layer 0, which checkpoints contain, but for whose gradient training would wait."""
         if self.num_inter_layers:
             self.transformer_inter[0].layer_norm.requires_grad_(False)
 

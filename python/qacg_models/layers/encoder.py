@@ -194,7 +194,7 @@ class BertEncoder(nn.Module):
         )
 
     def forward(self, *inputs) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs all layers; arguments and results are those of `plain_layers`."""
+        """Runs all layers, like `plain_layers`."""
         return self.plain_layers(*inputs)
 
     def plain_layers(
@@ -254,11 +254,7 @@ class ContextBertEncoder(BertEncoder):
         output_attentions: bool,
         first_only: bool,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs the layers with a context. The arguments are those of `ContextBertLayer.forward`.
-
-        Returns two lists with an element for each of these layers: its hidden states, and a list of the maps and gates
-        of its self-attention, which are None unless requested.
-        """
+        """Runs the layers with a context; returns two lists of their hidden states, and of their maps and gates."""
         rows = [text_rows] + [None] * len(self.layer)  # the states of further layers differ by context
         arguments = [
             (context_embedding, context_layer, mask, one, output_gates, output_attentions)
@@ -283,10 +279,7 @@ class AspectBertEncoder(BertEncoder):
         output_attentions: bool,
         first_only: bool,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Adds the context embedding, and runs the layers from `config.context_from_layer` on.
-
-        The arguments and results are those of `ContextBertEncoder.forward`; output_gates=True raises ValueError.
-        """
+        """Adds the context embedding, and runs the layers; see `ContextBertEncoder.forward`."""
         if output_gates:
             raise ValueError("output_gates: expected False, got True. Aspect-BERT has no gates.")
         if text_rows is not None:

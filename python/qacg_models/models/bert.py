@@ -275,10 +275,7 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
         self.post_init()
 
     def freeze_unread(self) -> None:
-        """Freezes the pooler, if there is one.
-
-        The pooler is not used, and distributed training waits for the gradient of every trainable parameter.
-        """
+        """Freezes the pooler, if there is one, for whose gradient distributed training would wait."""
         if self.bert.pooler is not None:
             self.bert.pooler.requires_grad_(False)
 

@@ -1,7 +1,6 @@
 """BertSum (Liu, 2019): extractive summarisation by sentence scores, over any encoder.
 
-Every sentence of a document starts with its own [CLS], whose hidden state represents the sentence. A transformer over
-these states scores each sentence in the context of the other sentences.
+Every sentence starts with its own [CLS]. A transformer over the hidden states of these tokens scores the sentences.
 """
 
 from dataclasses import dataclass
