@@ -55,16 +55,6 @@ def test_other_layers_start_as_published(case):
                 assert not module.bias.any(), name
 
 
-@every_encoder
-def test_layer_norm_initializer_is_saved(case, tmp_path):
-    model = fresh(case, layer_norm_initializer="normal")
-    model.save_pretrained(tmp_path)
-    loaded = case.model_class.from_pretrained(tmp_path)
-    assert loaded.config.layer_norm_initializer == "normal"
-    for mine, expected in zip(norms(loaded), norms(model)):
-        assert torch.equal(mine.weight, expected.weight) and torch.equal(mine.bias, expected.bias)
-
-
 def test_layer_norm_initializer_applies_under_a_head():
     encoder = PlainBertConfig(**{**SIZES, **WIDE}, layer_norm_initializer="normal")
     model = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=encoder))

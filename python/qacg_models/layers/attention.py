@@ -49,19 +49,12 @@ def softmax_attention(
     implementation: str,
     want_map: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns A V with A = dropout(softmax(Q K^T / sqrt(D))), (B, H, L, D), and A on request.
+    """Returns A V with A = dropout(softmax(Q K^T / sqrt(D))), (B, H, L, D), and A (B, H, L, S) on request.
 
-    For sequences as short as sentences, the backward of "fused" is faster on the CPU than that of "sdpa". "sdpa" is
-    faster at inference, and where there is no compiled kernel.
-
-    Args:
-        query: (B, H, L, D). The result of a query that sees no key is 0.
-        key, value: (B, H, S, D).
-        mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, S).
-        dropout_p: dropout probability of A, 0 outside training.
-        implementation: one of IMPLEMENTATIONS.
-        want_map: also return A, (B, H, L, S). Plain operations then compute A and the output, whatever the
-            implementation, so that both have the same dropped entries.
+    The query is (B, H, L, D), key and value are (B, H, S, D). The mask is None, or boolean, True where attention is
+    allowed, broadcastable to (B, H, L, S). With want_map, plain operations compute A and the output, whatever the
+    implementation, so that both have the same dropped entries. For sequences as short as sentences, the backward of
+    "fused" is faster on the CPU than that of "sdpa", which is faster at inference.
     """
     if implementation == "sdpa" and not want_map:
         return _sdpa(query, key, value, mask, dropout_p), None
@@ -107,15 +100,9 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Returns A V, and A on request, for padded heads (B, L, H, D) or packed heads (T, H, D).
 
-    A is dropout(softmax(Q K^T / sqrt(D))) within each sequence. The output is (B, L, H D) or (T, H D), and A is
-    (B, H, L, L). For a packed batch L is max_seqlen, and A is 0 beyond the length of the sequence.
-
-    Args:
-        module: has the attributes `config` and `dropout`.
-        heads: query, key and value.
-        mask: see the module.
-        want_map: also return A.
-        first_only: return the output of the first token of each sequence only, (B, H D); requires a packed batch.
+    A is dropout(softmax(Q K^T / sqrt(D))) within each sequence. The output is (B, L, H D) or (T, H D), or (B, H D) of
+    first tokens with first_only, which requires a packed batch. A is (B, H, L, L); for a packed batch L is max_seqlen,
+    and A is 0 beyond the length of the sequence.
     """
     dropout_p = module.dropout.p if module.dropout.training else 0.0
     implementation = module.config._attn_implementation
@@ -192,14 +179,10 @@ class BertSelfAttention(nn.Module):
 class ContextMixingSelfAttention(ContextAttention):
     """Self-attention of CG-BERT, whose queries and keys are mixed with a context (Wu and Ong, 2021).
 
-    The output is A V with A = softmax(Q' K'^T / sqrt(D)). Every token has a context vector c. The gate lq mixes the
-    context query Qc into the query Q:
-
-        Qc = Uq c + uq,  lq = act(Q . vq + Qc . vqc + bq),  Q' = (1 - lq) Q + lq Qc.
-
-    A gate lk mixes the context key Kc into the key K in the same way. act is `config.gate_activation`. Unlike in
-    QACG-BERT, Qc and Kc have no dropout. Layers have the same names as in QACG-BERT; state dicts with the other
-    published names (Wq, Wcq, lambda_Q, ...) load as well.
+    The output is A V with A = softmax(Q' K'^T / sqrt(D)). The gate lq mixes the context query Qc = Uq c + uq of the
+    context vector c of each token into the query Q: lq = act(Q . vq + Qc . vqc + bq),  Q' = (1 - lq) Q + lq Qc. A gate
+    lk mixes the context key into the key K in the same way. Unlike in QACG-BERT, Qc and Kc have no dropout. Layers have
+    the same names as in QACG-BERT; state dicts with the other published names (Wq, Wcq, lambda_Q, ...) load as well.
     """
 
     naming = "released"
@@ -281,15 +264,10 @@ class QuasiSelfAttention(FusedQuasiAttention):
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Computes self-attention within each sequence.
 
-        A packed batch is padded for the attention if output_attentions is True or the implementation is "eager".
-
         Args:
             heads: query, key, value, context query and context key, (B, L, H, D) or packed (T, H, D) each; or
                 `FirstHeads`, if `attends_from_first` is true and neither maps nor gates are requested.
-            mask: see the module.
-            output_attentions: also return the attention matrices.
-            output_gates: also return the gate lambda.
-            first_only: return only the first token of each sequence; requires a packed batch.
+            mask: see the module; the other arguments are those of `ContextBertLayer.forward`.
 
         Returns:
             The output (B, L, hidden), packed (T, hidden), or (N, hidden) with first_only; three maps, (B, H, L, L) each

@@ -89,10 +89,9 @@ class Packing(NamedTuple):
         return (there.unsqueeze(2) & there.unsqueeze(1)).unsqueeze(1)
 
     def repeated(self, sequences: Tensor) -> tuple["Packing", Tensor]:
-        """Returns the packing of selected sequences; synchronises with a GPU.
+        """Returns the packing of selected sequences, and for each of its tokens the index of the token in `self`.
 
-        `sequences` (N) int64 are their indices, which may repeat. The second result is, for each token of the new
-        packing, the index of the same token in `self`.
+        `sequences` (N) int64 are indices, which may repeat. Synchronises with a GPU.
         """
         cu_seqlens = pad(self.lengths().index_select(0, sequences).cumsum(0), (1, 0))
         packing = Packing.of(cu_seqlens, self.max_seqlen, int(cu_seqlens[-1]))
@@ -105,10 +104,9 @@ class Packing(NamedTuple):
 
 
 def per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
-    """Expands values per sequence, (B, ...), to their tokens, in the dtype of `like`.
+    """Expands values per sequence, (B, ...), to packed tokens (T, ...), or to (B, 1, ...) for a padded batch.
 
-    The result is packed (T, ...); for a padded batch (B, 1, ...), which broadcasts over the tokens. Under autocast,
-    `per_sequence` may have another dtype than `like`.
+    The result has the dtype of `like`, from which that of `per_sequence` may differ under autocast.
     """
     per_sequence = per_sequence.to(like.dtype)
     return layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
@@ -319,13 +317,10 @@ def read_batch(
     leave_out_padding: bool,
     may_round: bool,
 ) -> EncoderBatch:
-    """Checks the arguments of an encoder's `forward`, and returns them as a batch.
+    """Checks the arguments of `BertModel.forward`, and returns them as a batch.
 
-    Args:
-        config: configuration of the encoder. The next arguments are those of `BertModel.forward`.
-        leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
-            torch.compile, where it would break the graph, the batch stays padded.
-        may_round: add filler tokens to a packed batch if `rounding_pays` returns True.
+    With leave_out_padding, a batch that has padding is packed, except on a GPU, where this would synchronise, and under
+    torch.compile, where it would break the graph. With may_round, a packed batch is `rounded`.
     """
     packed = cu_seqlens is not None
     if packed and attention_mask is not None:
@@ -486,11 +481,7 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
 
 
 def _check_one_segment(token_type_ids: Tensor) -> None:
-    """Raises ValueError if a token type is not 0.
-
-    A model with context_standalone is trained without second segments, so the embeddings of other token types are
-    untrained.
-    """
+    """Raises ValueError if a token type is not 0, since the embeddings of other types are untrained."""
     if values_readable(token_type_ids) and bool(token_type_ids.any()):
         raise ValueError(
             "token_type_ids: expected 0 for all tokens, since config.context_standalone is True, got a second segment. "
@@ -500,11 +491,7 @@ def _check_one_segment(token_type_ids: Tensor) -> None:
 
 
 def key_mask(attention_mask: object, shape: tuple[int, ...]) -> Tensor | None:
-    """Returns the attention mask (B, L) as booleans, True for tokens; None without padding.
-
-    On a GPU or under torch.compile the values are not read, so the result is booleans even if there is no padding. A
-    mask of another type or shape, or with values other than 0 and 1, raises TypeError or ValueError.
-    """
+    """Returns the attention mask (B, L) as booleans, True for tokens; None without padding, if values are read."""
     if attention_mask is None:
         return None
     if not isinstance(attention_mask, Tensor):

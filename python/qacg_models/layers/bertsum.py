@@ -111,8 +111,7 @@ class MultiHeadedAttention(nn.Module):
             value: of the same shape as `key`, and read in the same cases.
             query: (B, L, model_dim).
             mask: (B, L, T), or 1 in any of these dimensions; of any dtype, nonzero where a key is hidden. T is the
-                number of keys, including those from the cache. For queries that see no key, see `blind_queries`. None:
-                all keys are visible.
+                number of keys, including those from the cache. None: all keys are visible.
             layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
                 tensors. Type "self" appends keys and values along T; "context" projects them once and then reuses them.
             type: the entries of the cache to use, "self" or "context". With a cache, None means that all inputs are
@@ -123,8 +122,8 @@ class MultiHeadedAttention(nn.Module):
             output_attentions: also return the attention matrix (B, H, L, T) after dropout.
 
         Returns:
-            The output (B, L, model_dim), or (B, H, L, D) without the final linear layer; with output_attentions a pair
-            of the output and the attention matrix.
+            The output (B, L, model_dim), or (B, H, L, D) without the final linear layer; with output_attentions also
+            the attention matrix.
 
         Raises:
             TypeError: an argument or a cache entry has the wrong type or dtype; the message names it.
@@ -259,9 +258,6 @@ class PositionwiseFeedForward(nn.Module):
         d_ff: width of the hidden layer.
         dropout: dropout probability of the hidden layer and of the output.
 
-    Raises:
-        TypeError, ValueError: an argument is invalid; the message names it.
-
     Example:
         >>> PositionwiseFeedForward(d_model=8, d_ff=32)(torch.zeros(2, 5, 8)).shape
         torch.Size([2, 5, 8])
@@ -295,9 +291,6 @@ class PositionalEncoding(nn.Module):
         dropout: dropout probability of the sum of embeddings and positions.
         dim: width of the embeddings.
         max_len: number of positions in the table `pe`, a buffer (1, max_len, dim) in the state dict.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; the message names it.
 
     Example:
         >>> PositionalEncoding(dropout=0.1, dim=8).eval()(torch.zeros(2, 5, 8)).shape
@@ -360,12 +353,8 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         d_model: width of the input, a multiple of `heads`.
         heads: number of attention heads.
         d_ff: width of the hidden layer of the feed-forward block.
-        dropout: dropout probability of the attention matrix, of the outputs of both blocks, and of the hidden layer of
-            the feed-forward block.
+        dropout: dropout probability of the attention matrix, both blocks, and the hidden layer.
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; the message names it.
 
     Example:
         >>> layer = TransformerEncoderLayer(d_model=8, heads=2, d_ff=32, dropout=0.1).eval()
@@ -394,15 +383,14 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
 
         Args:
             iter: index of the layer; layer 0 applies no LayerNorm before its attention.
-            query: None or the tensor `inputs`; not used. The published layer has this argument, and ignores it too.
+            query: None or the tensor `inputs`; not used, as in the published layer.
             inputs: (B, S, d_model).
             mask: (B, S) of any dtype, nonzero where a key is hidden.
             attn_implementation: "sdpa" or "eager".
             output_attentions: also return the attention matrix.
 
         Returns:
-            The hidden states (B, S, d_model); with output_attentions a pair of the hidden states and the attention
-            matrix (B, heads, S, S) after dropout.
+            The hidden states (B, S, d_model); with output_attentions also the attention matrix (B, heads, S, S).
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -456,9 +444,6 @@ class TransformerInterEncoder(nn.Module):
         num_inter_layers: number of layers; with 0, only positions, LayerNorm and the linear classifier remain.
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
-    Raises:
-        TypeError, ValueError: an argument is invalid; the message names it.
-
     Example:
         >>> encoder = TransformerInterEncoder(d_model=8, d_ff=32, heads=2, dropout=0.1, num_inter_layers=1).eval()
         >>> encoder(torch.zeros(2, 5, 8), torch.ones(2, 5)).shape
@@ -490,10 +475,7 @@ class TransformerInterEncoder(nn.Module):
         self.wo = nn.Linear(d_model, 1)
 
     def freeze_unread(self) -> None:
-        """Freezes the LayerNorm of layer 0, which checkpoints contain but the layer does not use.
-
-        If it were trainable, distributed training would wait for its gradient.
-        """
+        """Freezes the LayerNorm of layer 0, which checkpoints contain, but for whose gradient training would wait."""
         if self.num_inter_layers:
             self.transformer_inter[0].layer_norm.requires_grad_(False)
 

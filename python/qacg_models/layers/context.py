@@ -2,24 +2,14 @@
 
 `project` is the only place where a context enters a layer of CG-BERT and QACG-BERT. The context layer computes
 c = W [E ; X] + b + E from the context embedding E and the hidden states X; W = [We | Wx] (qacg_kernels/MATH.md). The
-context query is Uq c + uq, the sum of two parts; so is the context key:
+context query is Uq c + uq, the sum of the token part Uq Wx X and the sequence part Uq (We E + b + E) + uq, which is the
+same for all tokens; so is the context key. Query, key, value and the token parts do not depend on E. If several
+sequences are the same text with different contexts, they are therefore computed once per text.
 
-- The token part is Uq Wx X. If Uq Wx is folded into one matrix, it takes one product per token. Otherwise it takes two,
-  and shares the product Wx X with the context key.
-- The sequence part is Uq (We E + b + E) + uq, which is the same for all tokens.
-
-Query, key, value and the token parts do not depend on E. If several sequences are the same text with different
-contexts, they are therefore computed once per text.
-
-`fold_context` folds the weights once, for inference. `_project_apart` folds them within a call, if the call has many
-tokens. The numbers of products with hidden x hidden matrices, for the context projection "hidden", are:
-
-| weights | per token | per sequence |
-|---|---:|---:|
-| separate, the context layer is called | 6 | 1 |
-| separate, `_project_apart` | 6 | 3 |
-| folded, `_project_apart` | 5 | 3 |
-| folded, `fold_context` | 5 | 2 |
+Folding Uq Wx into one matrix saves one product per token: `fold_context` folds once, for inference, `_project_apart`
+within a call that has many tokens. The numbers of products with hidden x hidden matrices, for the context projection
+"hidden", are 6 per token and 1 per sequence if the context layer is called, 6 and 3 with separate weights, 5 and 3 if
+the call folds, and 5 and 2 after `fold_context`.
 """
 
 from typing import Any, NamedTuple
@@ -132,9 +122,7 @@ def _project_apart(
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Returns query, key, value and the token parts, and the sequence parts; differentiable.
 
-    The weights of the context layer and of the context projections are folded if there are more tokens than
-    2 * hidden. Folding saves one product with a hidden x hidden matrix per token. It adds two products of such
-    matrices, which are as much work as 2 * hidden of the saved products.
+    Folding adds two products of hidden x hidden matrices, which are as much work as 2 * hidden saved products.
     """
     token_weight, per_sequence = _split(context_layer.weight, context_layer.bias, context_embedding)
     tokens = [attention.layer(role)(hidden_states) for role in _OWN_ROLES]
@@ -160,10 +148,7 @@ def _plain(*layers: nn.Module) -> bool:
 
 
 class ContextFold(nn.Module):
-    """The folded weights of a context layer and of the projections after it, as non-persistent buffers.
-
-    A projection or a context layer that must be called (see `plain_parameters`) raises TypeError.
-    """
+    """The folded weights of a context layer and of the projections after it, as non-persistent buffers."""
 
     def __init__(self, attention: Any, context_layer: nn.Linear):
         super().__init__()

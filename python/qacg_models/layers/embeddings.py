@@ -17,10 +17,9 @@ class Dropout(nn.Dropout):
     """Dropout with 16 random bits per entry on the CPU, and torch's dropout elsewhere.
 
     Torch's dropout on the CPU draws one number per entry from a serial generator, which takes a sixth of a training
-    step. This class rounds a probability p < 1 to a multiple of 2^-16 that is also < 1, as the attention kernels do. It
-    scales kept entries by 1 / (1 - p) with the rounded p, so the mean is exact. p = 1 drops every entry. On other
-    devices and under torch.compile, torch's dropout is fast and is used. The dropped entries depend on
-    torch.manual_seed, and are the same when gradient checkpointing repeats a forward.
+    step. This class rounds a probability p < 1 to a multiple of 2^-16 below 1, as the attention kernels do, and scales
+    kept entries with the rounded p, so the mean is exact. The dropped entries depend on torch.manual_seed, and are the
+    same when gradient checkpointing repeats a forward.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -55,11 +55,7 @@ class AttentionBlock(nn.Module):
         first_only: bool,
         **options,
     ) -> tuple[Tensor | None, ...]:
-        """Returns hidden states in the shape of residual, then the other outputs of the self-attention.
-
-        `inputs` are those of the self-attention: hidden states, or heads. With first_only, which requires a packed
-        batch, everything after the attention is computed for the first token of each sequence only, (B, hidden).
-        """
+        """Returns hidden states, (B, hidden) with first_only, then the other outputs of the self-attention."""
         attended, *others = self.self(inputs, mask, first_only=first_only, **options)
         if first_only:
             residual = mask.first(residual)
@@ -144,9 +140,8 @@ class ContextBertLayer(BertLayer):
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `text_rows` is given.
             context_embedding: (N, hidden), one per sequence.
-            context_layer: the linear layer from 2 * hidden to hidden features that mixes the context. As in
-                checkpoints, it is a submodule of the encoder. It is called in this layer, so that gradient
-                checkpointing does not store the mixed context.
+            context_layer: the linear layer from 2 * hidden to hidden features that mixes the context. It is called in
+                this layer, so that gradient checkpointing does not store the mixed context.
             mask: the packing of the sequences; or (N, 1, 1, L) booleans, True for tokens; or None for no padding.
             text_rows: the rows of the N sequences among those of the texts (`EncoderBatch.for_contexts`); None: every
                 sequence is a text of its own, so that B = N.
@@ -199,7 +194,7 @@ class BertEncoder(nn.Module):
         )
 
     def forward(self, *inputs) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs all layers; arguments and results are those of `plain_layers`."""
+        """Runs all layers, like `plain_layers`."""
         return self.plain_layers(*inputs)
 
     def plain_layers(
@@ -239,11 +234,7 @@ class BertEncoder(nn.Module):
 
 
 class ContextBertEncoder(BertEncoder):
-    """Layers of BERT below `config.context_from_layer`, then layers that read a context.
-
-    `self_attention` is a subclass of `ContextAttention` that is built from the configuration. Its `forward` takes
-    heads, the mask, and the flags `output_attentions` and `output_gates`.
-    """
+    """Layers of BERT below `config.context_from_layer`, then layers that read a context."""
 
     def __init__(self, config, self_attention: Callable[..., nn.Module]):
         super().__init__(config, config.context_from_layer, self_attention)
@@ -263,11 +254,7 @@ class ContextBertEncoder(BertEncoder):
         output_attentions: bool,
         first_only: bool,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs the layers with a context. The arguments are those of `ContextBertLayer.forward`.
-
-        Returns two lists with an element for each of these layers: its hidden states, and a list of the maps and gates
-        of its self-attention, which are None unless requested.
-        """
+        """Runs the layers with a context; returns two lists of their hidden states, and of their maps and gates."""
         rows = [text_rows] + [None] * len(self.layer)  # the states of further layers differ by context
         arguments = [
             (context_embedding, context_layer, mask, one, output_gates, output_attentions)
@@ -292,10 +279,7 @@ class AspectBertEncoder(BertEncoder):
         output_attentions: bool,
         first_only: bool,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Adds the context embedding, and runs the layers from `config.context_from_layer` on.
-
-        The arguments and results are those of `ContextBertEncoder.forward`; output_gates=True raises ValueError.
-        """
+        """Adds the context embedding, and runs the layers; see `ContextBertEncoder.forward`."""
         if output_gates:
             raise ValueError("output_gates: expected False, got True. Aspect-BERT has no gates.")
         if text_rows is not None:

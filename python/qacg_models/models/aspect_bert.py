@@ -42,10 +42,8 @@ class AspectBertConfig(ContextFromLayerConfig):
 class AspectBertModelOutput(BaseModelOutputWithPooling):
     """Output of `AspectBertModel`.
 
-    `attentions` has one entry per layer, and `hidden_states` has one more. Both are None unless requested.
-
-    In a packed batch of T tokens, hidden states are (T, hidden_size). Attention matrices are then (B, H, L, L) with
-    L = max_seqlen, and 0 beyond the length of a sequence.
+    Fields with one entry per layer are None unless requested. In a packed batch, hidden states are (T, hidden_size),
+    and attention matrices (B, H, L, L) with L = max_seqlen, which are 0 beyond the length of a sequence.
 
     Attributes:
         last_hidden_state: (B, L, hidden_size); None with pooled_only.
@@ -88,13 +86,9 @@ class AspectBertModel(ContextBertModel):
     Example:
         >>> import torch
         >>> from qacg_models import AspectBertConfig
-        >>> config = AspectBertConfig(
-        ...     vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, contexts=["price", "food"],
-        ...     context_from_layer=1,
-        ... )
+        >>> config = AspectBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
         >>> model = AspectBertModel(config).eval()
-        >>> context_ids = torch.tensor([config.context_id("price")])
-        >>> model(torch.tensor([[1, 2, 3]]), context_ids=context_ids).pooler_output.shape
+        >>> model(torch.tensor([[1, 2, 3]]), context_ids=torch.tensor([0])).pooler_output.shape
         torch.Size([1, 32])
     """
 
@@ -120,12 +114,10 @@ class AspectBertForSequenceClassification(ContextBertForSequenceClassification):
     Example:
         >>> import torch
         >>> from qacg_models import AspectBertConfig
-        >>> config = AspectBertConfig(
-        ...     vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, contexts=4, num_labels=3
-        ... )
+        >>> config = AspectBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
         >>> model = AspectBertForSequenceClassification(config).eval()
         >>> model(torch.tensor([[1, 2, 3]]), context_ids=torch.tensor([0])).logits.shape
-        torch.Size([1, 3])
+        torch.Size([1, 2])
     """
 
     config: AspectBertConfig

@@ -142,7 +142,16 @@ class EncoderConfig(CheckedConfig):
     def __init__(self, *, pad_token_id: int | None = 0, **kwargs: Any):
         for field, default in _DEFAULTS.items():
             setattr(self, field, kwargs.pop(field, default))
-        self.pooler = _pooler(self.pooler, kwargs.pop("full_pooler", None))
+        if (full_pooler := kwargs.pop("full_pooler", None)) is not None:
+            check_flag("full_pooler", full_pooler)
+            meant = "attention" if full_pooler else "cls"
+            if self.pooler not in (None, meant):
+                raise ValueError(
+                    f"full_pooler: expected None with pooler={self.pooler!r}, got {full_pooler}, which means {meant!r}"
+                )
+            self.pooler = meant
+        if self.pooler is None:
+            self.pooler = "cls"
         self._remove_fixed_fields(kwargs)
         super().__init__(**kwargs)
         self.pad_token_id = pad_token_id  # after super().__init__, which would raise an error with another message
@@ -203,17 +212,6 @@ class EncoderConfig(CheckedConfig):
         check_flag("unpad", self.unpad)
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         super().check()
-
-
-def _pooler(pooler: str | None, full_pooler: object) -> str:
-    if full_pooler is None:
-        return "cls" if pooler is None else pooler
-    if not isinstance(full_pooler, bool):
-        raise TypeError(f"full_pooler: expected True or False, got {full_pooler!r}")
-    meant = "attention" if full_pooler else "cls"
-    if pooler not in (None, meant):
-        raise ValueError(f"full_pooler: expected None with pooler={pooler!r}, got {full_pooler}, which means {meant!r}")
-    return meant
 
 
 def _contents(config: PreTrainedConfig) -> dict[str, Any]:
@@ -369,11 +367,24 @@ class CardWriting(_Model):
     """Mixin of all models, whose `save_pretrained` writes a model card. List it before PreTrainedModel."""
 
     card_task: ClassVar[str]  # the `pipeline_tag` of the hub
+    implementations: ClassVar[tuple[str, ...]]  # the first is the default
+    implementation_hint: ClassVar[str] = ""
 
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:
         # By default transformers searches the source file for its own attention dispatcher, which is not used here.
         return True
+
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        """Returns the requested name, or the default for None; raises ValueError if unknown."""
+        if requested_attention is None:
+            return "eager" if self.config.output_attentions else self.implementations[0]
+        if requested_attention not in self.implementations:
+            known = ", ".join(map(repr, self.implementations))
+            raise ValueError(
+                f"attn_implementation: expected one of {known}, got {requested_attention!r}{self.implementation_hint}"
+            )
+        return requested_attention
 
     def model_card(self, usage: str | None = None, known: str | None = None, task: str | None = None) -> str:
         """Returns the text of the card, in the format of the Hugging Face hub.
@@ -431,28 +442,17 @@ tags:
 class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedModel):
     """Base of every encoder: attention implementations, initial weights and word embeddings.
 
-    `attn_implementation` is one of `implementations`. The default is the first of them, or "eager" if
-    `config.output_attentions` is True. As in transformers, the implementation is set when a model is built or loaded,
-    or by `set_attn_implementation`, and is not saved. A call with `output_attentions=True` works with every
-    implementation.
+    `attn_implementation` is one of `implementations`, by default the first, or "eager" if `config.output_attentions` is
+    True. A call with `output_attentions=True` works with every implementation.
     """
 
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
-    implementations: ClassVar[tuple[str, ...]] = IMPLEMENTATIONS
+    implementations = IMPLEMENTATIONS
     _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
     _input_embed_layer = "word_embeddings"
     # A buffer of old BERT checkpoints with the values 0, 1, 2, ...
     _keys_to_ignore_on_load_unexpected: ClassVar = [r"embeddings\.position_ids$"]
-
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the requested name, or the default for None; raises ValueError if unknown."""
-        if requested_attention is None:
-            return "eager" if self.config.output_attentions else self.implementations[0]
-        if requested_attention not in self.implementations:
-            known = ", ".join(map(repr, self.implementations))
-            raise ValueError(f"attn_implementation: expected one of {known}, got {requested_attention!r}")
-        return requested_attention
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

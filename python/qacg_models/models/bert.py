@@ -126,16 +126,14 @@ class BertModel(EncoderModel):
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
             position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
-            head_mask: (H) or (layers, H), a factor for the attention matrix of each head: 1 keeps a head, 0 removes it.
-                The gradient of head_mask measures the importance of the heads. None: all heads are kept.
+            head_mask: (H) or (layers, H), a factor for the attention matrix of each head; None: all heads are kept.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs
                 are (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
             max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
                 from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
             pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
                 cu_seqlens or `config.unpad`) and the pooler "cls", the last layer then computes first tokens only.
-            tokens_only: compute only what last_hidden_state requires; pooler_output is None. Hidden states of padding
-                are computed too, whatever `config.unpad` is.
+            tokens_only: compute only what last_hidden_state requires, also for padding; pooler_output is None.
             output_attentions: return the attention matrix after dropout and head_mask, (B, H, L, L), of every layer,
                 with L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
@@ -180,12 +178,9 @@ class BertForSequenceClassification(SequenceClassifier):
     Example:
         >>> import torch
         >>> from qacg_models import PlainBertConfig
-        >>> config = PlainBertConfig(
-        ...     vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_labels=3
-        ... )
-        >>> model = BertForSequenceClassification(config).eval()
-        >>> model(torch.tensor([[1, 2, 3]])).logits.shape
-        torch.Size([1, 3])
+        >>> config = PlainBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+        >>> BertForSequenceClassification(config).eval()(torch.tensor([[1, 2, 3]])).logits.shape
+        torch.Size([1, 2])
     """
 
     config: PlainBertConfig
@@ -280,10 +275,7 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
         self.post_init()
 
     def freeze_unread(self) -> None:
-        """Freezes the pooler, if there is one.
-
-        The pooler is not used, and distributed training waits for the gradient of every trainable parameter.
-        """
+        """Freezes the pooler, if there is one, for whose gradient distributed training would wait."""
         if self.bert.pooler is not None:
             self.bert.pooler.requires_grad_(False)
 

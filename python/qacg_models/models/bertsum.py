@@ -1,7 +1,6 @@
 """BertSum (Liu, 2019): extractive summarisation by sentence scores, over any encoder.
 
-Every sentence of a document starts with its own [CLS], whose hidden state represents the sentence. A transformer over
-these states scores each sentence in the context of the other sentences.
+Every sentence starts with its own [CLS]. A transformer over the hidden states of these tokens scores the sentences.
 """
 
 from dataclasses import dataclass
@@ -133,6 +132,8 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
     # As in published checkpoints, `bert` is the encoder and `encoder` the transformer over sentences.
     base_model_prefix = "bert"
     card_task = "summarization"
+    implementations = IMPLEMENTATIONS
+    implementation_hint = ". Pass {'': 'sdpa', 'encoder': NAME} to set the implementation of the encoder only."
     published_aliases = BERTSUM_ALIASES
 
     def __init__(self, config: BertSumConfig, encoder: PreTrainedModel | None = None):
@@ -142,18 +143,6 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         options = (config.ff_size, config.heads, config.dropout, config.inter_layers)
         self.encoder = TransformerInterEncoder(size, *options, blind_queries=config.blind_queries)
         self.post_init()
-
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the name of the attention implementation; raises ValueError for an unknown one."""
-        if requested_attention is None:
-            return "sdpa"
-        if requested_attention not in IMPLEMENTATIONS:
-            known = ", ".join(map(repr, IMPLEMENTATIONS))
-            raise ValueError(
-                f"attn_implementation: expected one of {known}, got {requested_attention!r}. "
-                "Pass {'': 'sdpa', 'encoder': NAME} to set the implementation of the encoder only."
-            )
-        return requested_attention
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -64,16 +64,14 @@ class CGBertConfig(GatedContextConfig):
 class CGBertModelOutput(BaseModelOutputWithPooling):
     """Output of `CGBertModel`.
 
-    `attentions`, `query_gates` and `key_gates` have one entry per layer, and `hidden_states` has one more. Each of the
-    four is None unless requested. In layers below `config.context_from_layer`, the gates are 0.
-
-    In a packed batch of T tokens, hidden states are (T, hidden_size) and gates (T, H). Attention matrices are then
-    (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
+    Fields with one entry per layer are None unless requested. In layers below `config.context_from_layer`, the gates
+    are 0. In a packed batch, hidden states are (T, hidden_size), gates (T, H), and attention matrices (B, H, L, L) with
+    L = max_seqlen, which are 0 beyond the length of a sequence.
 
     Attributes:
         last_hidden_state: (B, L, hidden_size); None with pooled_only.
         pooler_output: (B, hidden_size).
-        hidden_states: (B, L, hidden_size) each; the embeddings come first.
+        hidden_states: (B, L, hidden_size) for the embeddings, then for each layer.
         attentions: the attention matrix after dropout, (B, H, L, L) each.
         query_gates: weight of the context in each query, (B, H, L) each.
         key_gates: weight of the context in each key, (B, H, L) each.
@@ -119,12 +117,9 @@ class CGBertModel(ContextBertModel):
     Example:
         >>> import torch
         >>> from qacg_models import CGBertConfig
-        >>> config = CGBertConfig(
-        ...     vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, contexts=["price", "food"]
-        ... )
+        >>> config = CGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
         >>> model = CGBertModel(config).eval()
-        >>> context_ids = torch.tensor([config.context_id("price")])
-        >>> output = model(torch.tensor([[1, 2, 3]]), context_ids=context_ids, output_gates=True)
+        >>> output = model(torch.tensor([[1, 2, 3]]), context_ids=torch.tensor([0]), output_gates=True)
         >>> output.pooler_output.shape, output.query_gates[0].shape
         (torch.Size([1, 32]), torch.Size([1, 2, 3]))
     """
@@ -149,12 +144,10 @@ class CGBertForSequenceClassification(ContextBertForSequenceClassification):
     Example:
         >>> import torch
         >>> from qacg_models import CGBertConfig
-        >>> config = CGBertConfig(
-        ...     vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, contexts=4, num_labels=3
-        ... )
+        >>> config = CGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
         >>> model = CGBertForSequenceClassification(config).eval()
         >>> model(torch.tensor([[1, 2, 3]]), context_ids=torch.tensor([0])).logits.shape
-        torch.Size([1, 3])
+        torch.Size([1, 2])
     """
 
     config: CGBertConfig

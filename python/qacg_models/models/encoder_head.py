@@ -89,11 +89,10 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
 
 
 class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
-    """Base class of models with a head over an encoder.
+    """Base class of models with a head over an encoder, in the attribute whose name is `base_model_prefix`.
 
-    `base_model_prefix` is the name of the attribute with the encoder. The encoder is any text encoder of AutoModel
-    whose output has `last_hidden_state`, and which requires only inputs that `encode` passes. `BertModel` of this
-    package can be the encoder. The models with contexts cannot, since they require context ids.
+    The encoder is any text encoder of AutoModel whose output has `last_hidden_state`, and which requires only inputs
+    that `encode` passes, such as `BertModel` of this package.
     """
 
     config: EncoderHeadConfig
@@ -127,10 +126,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         return cls(config, encoder).to(encoder.dtype).to(encoder.device).train(encoder.training)
 
     def _set_encoder(self, encoder: PreTrainedModel | None) -> None:
-        """Stores the encoder, or builds one from `config.encoder` for None, and removes its pooler.
-
-        The pooler stays if the constructor of the encoder has no argument `add_pooling_layer`.
-        """
+        """Stores the encoder, or builds one from `config.encoder` for None, and removes its pooler if it may."""
         self.config.check()
         if encoder is None:
             encoder = AutoModel.from_config(self.config.encoder)

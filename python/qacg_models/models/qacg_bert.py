@@ -81,22 +81,18 @@ class QACGBertConfig(GatedContextConfig):
 class QACGBertModelOutput(BaseModelOutputWithPooling):
     """Output of `QACGBertModel`.
 
-    `attentions`, `softmax_maps`, `quasi_maps` and `lambdas` have one entry per layer, and `hidden_states` has one more.
-    Each of the five is None unless requested. In layers below `config.context_from_layer`, `quasi_maps` and `lambdas`
-    are 0.
-
-    In a packed batch, hidden states are (T, hidden_size) and lambdas (T, H). Attention matrices are then (B, H, L, L)
-    with L = max_seqlen, and 0 beyond the length of a sequence.
+    Fields with one entry per layer are None unless requested. In layers below `config.context_from_layer`, `quasi_maps`
+    and `lambdas` are 0. In a packed batch, hidden states are (T, hidden_size), lambdas (T, H), and maps (B, H, L, L)
+    with L = max_seqlen, which are 0 beyond the length of a sequence.
 
     Attributes:
         last_hidden_state: (B, L, hidden_size); None with pooled_only.
         pooler_output: (B, hidden_size).
-        hidden_states: (B, L, hidden_size) each; the embeddings come first.
+        hidden_states: (B, L, hidden_size) for the embeddings, then for each layer.
         attentions: the attention matrix A after dropout, (B, H, L, L) each. Without dropout A = P + lambda * G. A may
             have negative entries.
         softmax_maps: the softmax map P, (B, H, L, L) each.
-        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each. G is alpha * sigmoid(Tc), with the
-            scores Tc of context queries and context keys.
+        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each, with G = alpha * sigmoid(Tc).
         lambdas: the gate lambda of each query, (B, H, L) each.
 
     Example:
@@ -143,12 +139,9 @@ class QACGBertModel(ContextBertModel):
     Example:
         >>> import torch
         >>> from qacg_models import QACGBertConfig
-        >>> config = QACGBertConfig(
-        ...     vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, contexts=["price", "food"]
-        ... )
+        >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
         >>> model = QACGBertModel(config).eval()
-        >>> context_ids = torch.tensor([config.context_id("price")])
-        >>> output = model(torch.tensor([[1, 2, 3]]), context_ids=context_ids, output_lambda=True)
+        >>> output = model(torch.tensor([[1, 2, 3]]), context_ids=torch.tensor([0]), output_lambda=True)
         >>> output.pooler_output.shape, output.lambdas[0].shape
         (torch.Size([1, 32]), torch.Size([1, 2, 3]))
     """
@@ -174,12 +167,10 @@ class QACGBertForSequenceClassification(ContextBertForSequenceClassification):
     Example:
         >>> import torch
         >>> from qacg_models import QACGBertConfig
-        >>> config = QACGBertConfig(
-        ...     vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, contexts=4, num_labels=3
-        ... )
+        >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
         >>> model = QACGBertForSequenceClassification(config).eval()
         >>> model(torch.tensor([[1, 2, 3]]), context_ids=torch.tensor([0])).logits.shape
-        torch.Size([1, 3])
+        torch.Size([1, 2])
     """
 
     config: QACGBertConfig

@@ -8,9 +8,8 @@ The first and last token of the answer are predicted from f by one of two heads 
 - "convolutional": Linear(dropout([relu(conv_1(f)), relu(conv_3(f)), relu(conv_5(f))])), with kernel sizes 1, 3 and 5.
 Another linear layer predicts the type of the question from q.
 
-By default padding is masked, and the mean divides by the number of tokens of the question. In the published code
-padding is attended to, and the mean divides by the padded length. `config.attend_padding` and `config.question_mean`
-select the behaviour.
+In the published code padding is attended to, and the mean divides by the padded length: `config.attend_padding` and
+`config.question_mean`.
 """
 
 from dataclasses import dataclass
