@@ -1,8 +1,7 @@
 """Trains on packed sequences, without padding: python docs/examples/packed_training.py"""
 
 import torch
-from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
-from qacg_models.packing import PackingCollator
+from qacg_models import PackingCollator, QACGBertConfig, QACGBertForSequenceClassification
 
 WORDS = {"good": 5, "bad": 6, "food": 7, "price": 8, "the": 9, "was": 10, "and": 11}
 

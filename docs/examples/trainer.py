@@ -4,8 +4,7 @@ import random
 import tempfile
 
 import torch
-from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
-from qacg_models.packing import PackingCollator
+from qacg_models import PackingCollator, QACGBertConfig, QACGBertForSequenceClassification
 from qacg_models.sentiment.encoding import train_tokenizer
 from transformers import Trainer, TrainingArguments, pipeline
 

@@ -14,6 +14,7 @@ from .layers.bertsum import (
     TransformerInterEncoderOutput as TransformerInterEncoderOutput,
     empty_layer_cache as empty_layer_cache,
 )
+from .layers.context import fold_context as fold_context
 from .models.aspect_bert import (
     AspectBertConfig as AspectBertConfig,
     AspectBertForSequenceClassification as AspectBertForSequenceClassification,
@@ -52,6 +53,7 @@ from .models.query_attention import (
     QueryAttentionForQuestionAnswering as QueryAttentionForQuestionAnswering,
     QueryAttentionOutput as QueryAttentionOutput,
 )
+from .sentiment.encoding import PackingCollator as PackingCollator
 from .sentiment.estimators import (
     AspectSentiment as AspectSentiment,
     AspectSentimentClassifier as AspectSentimentClassifier,

@@ -14,9 +14,9 @@ from qacg_models import (
     PlainBertConfig,
     QACGBertConfig,
     QACGBertForSequenceClassification,
+    fold_context,
 )
 from qacg_models.attribution import layerwise_relevance
-from qacg_models.context_fold import fold_context
 from qacg_models.layers import batch as encoder_batch
 from qacg_models.layers.attention import QuasiSelfAttention
 from qacg_models.models.bert import BertForSequenceClassification

@@ -6,9 +6,8 @@ from processes import ROOT, run_python
 RIGHT = """
 import torch
 from qacg_kernels import FusedQuasiAttention, GateParameters, apply_fused_attention, explain, quasi_attention
-from qacg_models import AspectSentiment, QACGBertConfig, QACGBertForSequenceClassification, layerwise_relevance
-from qacg_models.context_fold import fold_context
-from qacg_models.packing import PackingCollator
+from qacg_models import AspectSentiment, PackingCollator, QACGBertConfig, QACGBertForSequenceClassification
+from qacg_models import fold_context, layerwise_relevance
 from qacg_models.sentiment.options import TrainingOptions
 
 config = QACGBertConfig(contexts=["food", "price"], num_labels=3, hidden_size=64, num_attention_heads=4, unpad=True)

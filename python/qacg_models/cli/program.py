@@ -9,8 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from qacg_models.cli.commands import analyze, convert, evaluate, export, predict, suggest, train
-from qacg_models.cli.commands.small import check, demo, info, table
+from qacg_models.cli.commands import (
+    analyze,
+    check,
+    convert,
+    demo,
+    evaluate,
+    export,
+    info,
+    predict,
+    suggest,
+    table,
+    train,
+)
 from qacg_models.errors import InputError
 from qacg_models.sentiment.example import ReadingWarning
 from qacg_models.utils.machine import is_main, load_libraries, world_size

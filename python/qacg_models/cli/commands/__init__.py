@@ -1,4 +1,4 @@
-"""The subcommands of `qacg`: a module each, or a namespace in `small`.
+"""The subcommands of `qacg`: a module each.
 
 | name | content |
 |---|---|
