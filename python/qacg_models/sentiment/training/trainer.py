@@ -146,7 +146,7 @@ class AspectTrainer(Trainer):
                 if is_main():
                     replace_folder(written, self.folder / name)
         except InputError:
-            shutil.rmtree(written, ignore_errors=True)  # frees space on a full disk
+            shutil.rmtree(written.parent, ignore_errors=True)  # frees space on a full disk
             raise
         if is_main():
             for old in checkpoints(self.folder)[:-KEPT]:
