@@ -12,15 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from errors import raises
-from interrupted_runs import interrupted
+from errors import error_cases, raises
 from qacg_models import AspectSentiment
 from qacg_models.cli.program import main
-from qacg_models.errors import InputError
 from qacg_models.layers.context import fold_context
 from qacg_models.sentiment import export as exporting, trained_model as int8
 from qacg_models.sentiment.export import metadata_of, to_int8, trace
-from qacg_models.sentiment.predictor import Predictor
 from qacg_models.sentiment.trained_model import load_trained
 from test_export import SERVER
 from torch import nn
@@ -114,41 +111,29 @@ def test_int8_flag_is_used_and_reported(model, tmp_path, capsys):
         first = next(iter(answer.probabilities.values()))
         assert re.search(rf"{answer.aspect} +{answer.label} +{first:.3f}", output)
     data = tmp_path / "asked.csv"
-    data.write_text(
-        "text,aspect,label\n" + "".join(f'"{TEXTS[n % 3]}",{a},good\n' for n in range(3) for a in OWN.aspects)
-    )
+    rows = [f'"{text}",{aspect},good\n' for text in TEXTS[:3] for aspect in OWN.aspects]
+    data.write_text("text,aspect,label\n" + "".join(rows))
     assert main(["evaluate", str(model), "--data", str(data), "--int8"]) == 0
     assert "QACG-BERT, int8" in capsys.readouterr().out
 
 
-@needs_torchao
-def test_int8_does_not_resume_a_float32_run(model, tmp_path, capsys):
-    flags = ["predict", str(model), "--text", *TEXTS[:3], "--output", str(tmp_path / "out.jsonl")]
-    with interrupted(Predictor, "predict"):
-        main(flags)
-    assert main([*flags, "--resume", "--int8"]) == 2
-    assert "model, options and texts, got one that differs in int8; pass --overwrite" in capsys.readouterr().err
+@error_cases(
+    {
+        "InputError: int8: expected the package torchao, got none; run pip install 'torchao>=0.18'": None,
+        "InputError: int8: expected torchao 0.18 or newer, got 0.9.1+cpu; run pip install 'torchao>=0.18'": "0.9.1+cpu",
+        "InputError: int8: torchao 0.18.0 is incompatible with torch": "0.18.0",
+    }
+)
+def test_int8_without_a_fit_torchao_raises(model, monkeypatch, error, given):
+    def version(name):
+        if given is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return given
 
-
-def int8_error(model):
-    with pytest.raises(InputError) as caught:
-        AspectSentiment.from_pretrained(model, int8=True)
-    return str(caught.value)
-
-
-def test_int8_without_torchao_names_the_package(model, monkeypatch):
-    def absent(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", absent)
-    assert int8_error(model).startswith("int8: expected the package torchao, got none; run pip install 'torchao>=0.18'")
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.1+cpu")
-    assert int8_error(model).startswith(
-        "int8: expected torchao 0.18 or newer, got 0.9.1+cpu; run pip install 'torchao>=0.18'"
-    )
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.0")
+    monkeypatch.setattr(importlib.metadata, "version", version)
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
-    assert re.match(r"int8: torchao 0\.18\.0 is incompatible with torch \S+ \(", int8_error(model))
+    with raises(error):
+        load_trained(model, int8=True)
 
 
 def test_int8_on_a_gpu_raises(model):
@@ -170,7 +155,7 @@ def test_int8_saturating_cpu_raises():
     def quantize(layer):
         layer.forward = Saturating().forward
 
-    with pytest.raises(InputError, match=r"int8: expected a CPU .* 32\.\d instead of 64; omit --int8"):
+    with raises("InputError: int8: expected a CPU ... 32...instead of 64; omit --int8"):
         int8._check_products(quantize)
     int8._check_products(lambda layer: None)
 

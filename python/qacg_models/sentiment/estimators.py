@@ -216,10 +216,8 @@ class AspectSentiment:
             aspects: names, as a sequence or an array; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
             text: name of the text column of a frame; None: the name in the training data.
-            aspect: name of the column with one aspect for each row of a frame, instead of `aspects`; None: `aspects`
-                for every row.
-            target: name of the column with one target for each row of a frame, instead of `targets`; None: `targets`
-                for every row.
+            aspect: name of the column with one aspect for each row of a frame; None: `aspects` for every row.
+            target: name of the column with one target for each row of a frame; None: `targets` for every row.
             by: unit of a prediction. "text": the whole text, truncated to the model's maximum length; "sentence": each
                 sentence of the text; "document": the whole text, from the predictions of all its sentences.
             batch_size: maximum number of rows in one packed batch; halved when memory runs out. A row is a text, or a
@@ -262,8 +260,7 @@ class AspectSentiment:
         if is_frame(texts) or isinstance(texts, pd.Series):
             return found
         answers: list[list[AspectPrediction]] = [[] for _ in range(len(frame))]
-        predicted = found.index[found["label"].notna()]
-        for place, answer in zip(predicted, as_predictions(found)):
+        for place, answer in zip(found.index[found["label"].notna()], as_predictions(found)):
             answers[place].append(answer)
         return answers[0] if isinstance(texts, str) else answers
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,13 +39,7 @@ from qacg_models.sentiment.calibration import (
     read_calibration,
     write_calibration,
 )
-from qacg_models.sentiment.encoding import (
-    PackingCollator,
-    PaddingCollator,
-    by_length,
-    encode_examples,
-    load_tokenizer,
-)
+from qacg_models.sentiment.encoding import PackingCollator, PaddingCollator, by_length, encode_examples, load_tokenizer
 from qacg_models.sentiment.example import Example, Task
 from qacg_models.sentiment.metrics import (
     Metrics,
@@ -259,8 +253,10 @@ def predict_logits(
         nullcontext() if len(rows) > SORTED_TOGETHER else hidden_bars(),
         closing(progress_bar(len(rows), "evaluating", "row")) as bar,
         torch.inference_mode(),
-        _evaluating(model),
+        ExitStack() as after,
     ):
+        after.callback(model.train, model.training)
+        model.eval()
         for first in range(0, len(rows), SORTED_TOGETHER):
             features = _features(model, tokenizer, rows[first : first + SORTED_TOGETHER], max_length)
             order = by_length([len(feature["input_ids"]) for feature in features])
@@ -293,17 +289,6 @@ def predict_logits(
                     start += len(chosen)
                     bar.update(len(chosen))
     return logits
-
-
-@contextmanager
-def _evaluating(model: EncoderPreTrainedModel) -> Iterator[None]:
-    """Puts a model into evaluation mode, and back into its earlier mode at the end."""
-    before = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(before)
 
 
 def _features(
@@ -477,8 +462,19 @@ def _facts(trained: TrainedModel) -> str:
         results = {"model": metrics, "majority": record.majority[split]}
         lines = [[name, *(percent(getattr(one, key)) for key in metrics.TITLES)] for name, one in results.items()]
         parts.append(markdown_table([f"{split}, in %", *metrics.TITLES.values()], lines, texts=1))
-        if split in record.confusion:
-            parts.append(_by_aspect(trained, split))
+        lines = [
+            [
+                *(name.replace("|", "\\|") for name in (aspect, label)),
+                *(percent(score) for score in (one.precision, one.recall, one.f1)),
+                f"{one.support:,}",
+            ]
+            for aspect, matrix in record.confusion.get(split, {}).items()
+            for label, one in zip(task.labels, class_scores(np.array(matrix)))
+            if one.support
+        ]
+        if lines:
+            header = [f"{split}: aspect", "label", "precision in %", "recall in %", "F1 in %", "rows"]
+            parts.append(markdown_table(header, lines, texts=2))
     calibration = trained.calibration.describe()
     parts.append(f"{calibration[0].upper()}{calibration[1:]}. {VALIDITY}")
     if record.warnings:
@@ -486,19 +482,3 @@ def _facts(trained: TrainedModel) -> str:
         parts.append(f"Warnings about the data:\n\n{warnings}")
     parts.append("Before you publish the model, add the source of the data and the licence.")
     return "\n\n".join(parts)
-
-
-def _by_aspect(trained: TrainedModel, split: str) -> str:
-    """Returns a Markdown table of a split's scores by aspect and label; labels without rows are left out."""
-    lines = [
-        [
-            *(name.replace("|", "\\|") for name in (aspect, label)),
-            *map(percent, (one.precision, one.recall, one.f1)),
-            f"{one.support:,}",
-        ]
-        for aspect, matrix in trained.record.confusion[split].items()
-        for label, one in zip(trained.task.labels, class_scores(np.array(matrix)))
-        if one.support
-    ]
-    header = [f"{split}: aspect", "label", "precision in %", "recall in %", "F1 in %", "rows"]
-    return markdown_table(header, lines, texts=2)

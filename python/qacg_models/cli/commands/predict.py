@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
     from qacg_models.sentiment.predictor import PredictionFormat
     from qacg_models.sentiment.trained_model import TrainedModel
-
-    Predict = Callable[[pd.DataFrame], pd.DataFrame]
 
 USES_MODELS = True
 FORMATS = ("csv", "jsonl")
@@ -108,11 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"target-column: expected none, because this model has no targets, got {arguments.target_column}. Omit it."
         )
     skipped = RowProblems(Source(arguments.input or "--text"))
-    table, columns = _read(arguments, skipped)
-    names = {field: getattr(columns, field) for field in ("text", "id", "target", "aspect")}
-    names = {field: name for field, name in names.items() if name is not None}
-    frame = table[[*names.values()]].set_axis([*names], axis=1).reset_index(drop=True)
-    contexts = _contexts(arguments, trained, table.index, frame)
+    table, names, frame, contexts = _read(arguments, trained, skipped)
     form = PredictionFormat(data_format, trained.task, tuple(name for name in table if name not in names.values()))
     predict = partial(
         Predictor(trained).predict,
@@ -188,43 +181,42 @@ def _check(arguments: argparse.Namespace) -> str:
     return data_format
 
 
-def _read(arguments: argparse.Namespace, skipped: RowProblems) -> tuple[pd.DataFrame, Columns]:
-    """Returns the texts of --text or --input with their line numbers as index, and the columns that are read.
+def _read(
+    arguments: argparse.Namespace, trained: TrainedModel, skipped: RowProblems
+) -> tuple[pd.DataFrame, dict[str, str], pd.DataFrame, list[list[str]]]:
+    """Returns the input, the names of the columns to predict, their frame for the predictor, and each text's contexts.
 
-    With --skip-empty, rows with an empty cell are kept, and counted in `skipped`; otherwise they raise DataError.
+    With --skip-empty, rows with an empty cell are kept, and counted in `skipped`. Other rows that cannot be predicted
+    raise DataError with their lines.
     """
     import pandas as pd
 
-    resolve_text_flags(arguments, arguments.model)
-    if arguments.input is None:
-        lines = range(1, len(arguments.text) + 1)
-        return pd.DataFrame({"text": arguments.text}, index=lines), Columns(aspect=None, label=None)
-    fields = {name: getattr(arguments, f"{name}_column") for name in ("text", "id", "target", "aspect")}
-    reading = {name: getattr(arguments, name) for name in ("delimiter", "encoding", "quoting")}
-    columns = Columns(**fields, label=None, **reading)
-    counter = skipped if arguments.skip_empty else None
-    return read_texts(arguments.input, columns, arguments.input_format, counter), columns
-
-
-def _contexts(
-    arguments: argparse.Namespace, trained: TrainedModel, lines: pd.Index, frame: pd.DataFrame
-) -> list[list[str]]:
-    """Returns the contexts of each text; raises DataError with the lines of the texts that cannot be predicted."""
     from qacg_models.sentiment.predictor import UnusableRows, contexts_of
 
+    resolve_text_flags(arguments, arguments.model)
+    names = {field: getattr(arguments, f"{field}_column") for field in ("text", "id", "target", "aspect")}
+    if arguments.input is None:
+        names = {"text": "text"}
+        table = pd.DataFrame({"text": arguments.text}, index=range(1, len(arguments.text) + 1))
+    else:
+        reading = {name: getattr(arguments, name) for name in ("delimiter", "encoding", "quoting")}
+        columns, counter = Columns(**names, label=None, **reading), skipped if arguments.skip_empty else None
+        table = read_texts(arguments.input, columns, arguments.input_format, counter)
+    names = {field: name for field, name in names.items() if name is not None}
+    frame = table[[*names.values()]].set_axis([*names], axis=1).reset_index(drop=True)
     on_empty = "skip" if arguments.skip_empty else "raise"
     try:
         asked = contexts_of(trained, frame, arguments.aspects, arguments.targets, on_empty)
     except UnusableRows as error:
-        problems = RowProblems(Source(arguments.input or "--text"))
+        problems = RowProblems(skipped.source)
         for place, reason in error.reasons.items():
-            problems.add(int(lines[place]), reason)
+            problems.add(int(table.index[place]), reason)
         raise problems.error("correct or remove these rows") from None
-    return [[trained.task.context(*pair) for pair in pairs] for pairs in asked]
+    return table, names, frame, [[trained.task.context(*pair) for pair in pairs] for pairs in asked]
 
 
 def _print(
-    arguments: argparse.Namespace, predict: Predict, frame: pd.DataFrame, form: PredictionFormat, table: pd.DataFrame
+    arguments: argparse.Namespace, predict: partial, frame: pd.DataFrame, form: PredictionFormat, table: pd.DataFrame
 ) -> tuple[int, int]:
     """Prints the predictions of --text as a table, those of --input as JSONL; returns `_write`'s numbers."""
     from qacg_models.sentiment.predictor import UNCERTAIN
@@ -248,7 +240,7 @@ def _print(
 
 def _write(
     arguments: argparse.Namespace,
-    predict: Predict,
+    predict: partial,
     frame: pd.DataFrame,
     form: PredictionFormat,
     table: pd.DataFrame,
