@@ -271,12 +271,7 @@ def test_all_predictions_use_the_temperatures(folders, tmp_path, capsys):
         ({"temperatures": ["warm"]}, r"temperatures\[0\]: expected a number, got 'warm'"),
         ({"temperatures": [math.nan]}, r"temperatures\[0\]: expected a number, got nan"),
         ({"temperatures": []}, r"temperatures: expected one for each label, or one for all labels, got none"),
-        ({"fit": None}, r"fit, skipped: expected the fit, or the reason why there is none, got neither"),
         ({"fit": {"split": "dev"}}, r"fit lacks the fields rows, error_before, .*, folds, candidates"),
-        (
-            {"fit": None, "skipped": "so"},
-            r"temperatures: expected one temperature of 1, because skipped is set, got 1.750, 0.500, 3.000",
-        ),
         ({"format": 9}, r"format: expected 1, got 9"),
         ({"colour": "red"}, r"has colour, which this version does not support"),
     ],

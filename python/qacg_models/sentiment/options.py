@@ -92,7 +92,7 @@ class DataOptions:
         return replace(self, **reset | dict(given))
 
     def columns(self) -> Columns:
-        """Returns the options that describe a table: column names, whether it is wide, and how its text is stored."""
+        """Returns the options that describe a table."""
         return Columns(
             text=self.text_column,
             aspect=self.aspect_column,
@@ -108,7 +108,7 @@ class DataOptions:
 
 
 def _names(option: str, value: Any) -> tuple[str, ...]:
-    """Returns the names in a list or another iterable; raises InputError for other values, such as a single str."""
+    """Returns the names in a list or another iterable, not a single str."""
     names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
     if names is None or not all(isinstance(name, str) for name in names):
         raise InputError(f"{option}: expected a list of str, got {value!r}.")
@@ -322,9 +322,6 @@ class TrainingOptions:
 
         Options without a default in the recipes stay None, such as those that a checkpoint or the data determines.
         `from_checkpoint` is None for random weights.
-
-        Raises:
-            InputError: the schedule is "linear", and nothing determines the number of steps.
         """
         if self.from_checkpoint == SCRATCH:
             return replace(self, from_checkpoint=None).resolved()

@@ -72,11 +72,9 @@ class AspectTrainer(Trainer):
 
     Args:
         options: options of training, from `resolve_options`.
-        model: the model to train.
-        tokenizer: tokenizer of the model.
+        model, tokenizer: the model to train, and its tokenizer.
         splits: encoded rows of the training split and of the split that selects checkpoints.
-        metrics: computes the metrics of an evaluation; `metrics.task.selection` is the name of the metric that selects
-            the best weights.
+        metrics: computes the metrics of an evaluation; that of `metrics.task.selection` selects the best weights.
         folder: folder of the run.
         checkpoint: checkpoint to resume from; None: start at the first step.
 
@@ -285,11 +283,7 @@ def damage_of(checkpoint: Path) -> str | None:
 
 
 def training_arguments(folder: Path, options: TrainingOptions, rows: int, selection: str) -> TrainingArguments:
-    """Returns the arguments of the Trainer, for `rows` training rows and the metric `selection`.
-
-    Raises:
-        InputError: there is a single process, although several GPUs are visible.
-    """
+    """Returns the arguments of the Trainer, for `rows` training rows and the metric `selection`."""
     if world_size() == 1 and torch.cuda.device_count() > 1:
         raise InputError(
             f"CUDA_VISIBLE_DEVICES: expected one GPU per process, got {torch.cuda.device_count()}. Start one process"
@@ -412,7 +406,7 @@ class Ending(TrainerCallback):
             control.should_training_stop = True
 
     def reason(self, state: TrainerState) -> str:
-        """Returns the reason why training ended, one of `record.ENDS`."""
+        """Returns the reason why training ended, for `TrainingRecord.ended`."""
         if state.global_step >= state.max_steps:
             return "steps"
         return "minutes" if self.timed_out else "patience"
@@ -433,8 +427,7 @@ class WeightAverage(TrainerCallback):
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         self.weights = {name: value.detach().clone() for name, value in model.named_parameters()}
         if self.checkpoint is not None:
-            for name, value in load_file(self.checkpoint / AVERAGE_NAME).items():
-                self.weights[name].copy_(value)
+            self.weights |= load_file(self.checkpoint / AVERAGE_NAME, device=str(model.device))
 
     @torch.no_grad()
     def on_step_end(self, args, state, control, model=None, **kwargs):
@@ -446,17 +439,11 @@ class WeightAverage(TrainerCallback):
     def applied_to(self, model: torch.nn.Module) -> Iterator[None]:
         """Sets the model's weights to the average inside the block, and restores the weights bit for bit at its end."""
         own = {name: value.detach().clone() for name, value in model.named_parameters()}
-        _copy(self.weights, model)
+        model.load_state_dict(self.weights, strict=False)  # without the buffers
         try:
             yield
         finally:
-            _copy(own, model)
-
-
-@torch.no_grad()
-def _copy(weights: dict[str, torch.Tensor], model: torch.nn.Module) -> None:
-    for name, value in model.named_parameters():
-        value.copy_(weights[name])
+            model.load_state_dict(own, strict=False)
 
 
 class _SetEpoch(TrainerCallback):
@@ -497,11 +484,7 @@ class StepBar(TrainerCallback):
 
 
 def tensorboard(folder: str) -> TrainerCallback:
-    """Returns a callback that writes the log for TensorBoard to `folder`.
-
-    Raises:
-        InputError: TensorBoard is not installed.
-    """
+    """Returns a callback that writes the log for TensorBoard, which must be installed, to `folder`."""
     from transformers.integrations import TensorBoardCallback
 
     try:
