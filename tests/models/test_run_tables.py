@@ -16,7 +16,6 @@ from qacg_models.sentiment.report.tables import (
     read_rows,
     row_of,
 )
-from qacg_models.utils.text import counted
 from untrained import OWN, record_of
 
 SHARES = {"accuracy": 0.5, "macro_f1": 0.25, "strict_accuracy": 0.125, "aspect_f1": None, "sentiment_accuracy": 1.0}
@@ -43,11 +42,6 @@ def record(seed=0, seconds=60.0, accuracy=0.5, splits=("dev", "test"), **options
 
 def cells(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
-
-
-def test_counted_has_a_singular_for_one():
-    assert [counted(n, "row") for n in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
-    assert [counted(n, "text is", "texts are") for n in (1, 2)] == ["1 text is", "2 texts are"]
 
 
 def test_table_merges_seeds_of_a_run():
