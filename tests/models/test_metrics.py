@@ -132,8 +132,8 @@ def test_sentihood_undefined_metrics_are_listed():
 @pytest.mark.parametrize(
     "change,reason",
     [
-        (lambda g, a, y, p: (g[:-1], a[:-1], y[:-1], p[:-1]), "got none for group 1, aspect 'transit location'"),
-        (lambda g, a, y, p: (g, ["price", *a[1:]], y, p), "got two for group"),
+        (lambda g, a, y, p: (g[:-1], a[:-1], y[:-1], p[:-1]), "got 0 for group 1, aspect 'transit location'"),
+        (lambda g, a, y, p: (g, ["price", *a[1:]], y, p), "got 0 for group 0, aspect 'general'"),
         (lambda g, a, y, p: (g, a, y, p[:, :2]), r"expected shapes \(8,\) and \(8, 3\)"),
         (lambda g, a, y, p: (g, a, [3, *y[1:]], p), "classes from 0 to 2, got 3"),
         (

@@ -196,12 +196,9 @@ VALIDITY = (
 class Candidate:
     """Cross-validation results of a candidate for temperature scaling.
 
-    Attributes:
-        name: `none` (no temperature), `one` (one for all labels) or `per label` (one for each label).
-        log_loss: mean log loss over the rows, in nats.
-        error: expected calibration error, in [0, 1].
-        gain: decrease of the log loss relative to the candidate chosen among the earlier ones; 0 for `none`.
-        gain_error: standard error of the gain, computed over sentences, because rows of a sentence are not independent.
+    The name is `none` (no temperature), `one` (one for all labels) or `per label`. `error` is the expected calibration
+    error. `gain` is the decrease of the log loss, a mean in nats, relative to the candidate chosen among the earlier
+    ones. `gain_error` is its standard error, computed over sentences, because rows of a sentence are not independent.
     """
 
     name: str
@@ -238,9 +235,8 @@ class Calibration:
     """The content of calibration.json.
 
     Attributes:
-        temperatures: divisors of the logits before the softmax. A single temperature applies to all rows; it is 1
-            without temperature scaling. With one temperature per label, the logits of a row are divided by the
-            temperature of the label with the highest logit.
+        temperatures: divisors of the logits before the softmax: one for all rows, 1 without temperature scaling; or one
+            per label, by which the rows are divided whose highest logit is that of the label.
         fit: the cross-validation; None if no temperature was fitted.
         skipped: the reason why there is no temperature scaling, beginning with "because"; None with it.
 

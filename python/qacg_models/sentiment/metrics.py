@@ -95,22 +95,16 @@ def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[lis
     """
     if not len(groups):
         raise ValueError("rows: expected at least one, got none")
-    names = sorted(set(aspects))
-    column = {name: index for index, name in enumerate(names)}
-    found: dict[Hashable, list[int]] = {}
-    for row, (group, aspect) in enumerate(zip(groups, aspects)):
-        cells = found.setdefault(group, [-1] * len(names))
-        if cells[column[aspect]] != -1:
-            raise ValueError(
-                f"rows: expected one row per group and aspect, got two for group {group!r}, aspect {aspect!r}"
-            )
-        cells[column[aspect]] = row
-    table = np.array(list(found.values()))
-    if (table < 0).any():
-        group, aspect = np.argwhere(table < 0)[0]
-        named = f"group {list(found)[group]!r}, aspect {names[aspect]!r}"
-        raise ValueError(f"rows: expected one row per group and aspect, got none for {named}")
-    return names, table
+    names, column = np.unique(aspects, return_inverse=True)
+    number = _numbers(groups)
+    counts = np.zeros((number.max() + 1, len(names)), int)
+    np.add.at(counts, (number, column), 1)
+    for group, aspect in np.argwhere(counts != 1):
+        named = f"group {groups[int(np.argmax(number == group))]!r}, aspect {str(names[aspect])!r}"
+        raise ValueError(f"rows: expected one row per group and aspect, got {counts[group, aspect]} for {named}")
+    table = np.empty_like(counts)
+    table[number, column] = np.arange(len(groups))
+    return names.tolist(), table
 
 
 NONE = 0  # class index of "no opinion"

@@ -363,8 +363,8 @@ class TrainingOptions:
 
 # The defaults of options that are not given. Later recipes override earlier ones, in this order.
 RECIPES = {
-    # Tuned on the bundled sample, for models of two layers: a high rate. From scratch, the metric on dev is constant
-    # for some hundred steps before it improves, so the patience is large.
+    # Tuned on the bundled sample, for models of two layers. The metric on dev is constant for some hundred steps before
+    # it improves, so the patience is large.
     "scratch": TrainingOptions(
         schedule="steady",
         minutes=60.0,
@@ -435,8 +435,7 @@ def describe_default(name: str) -> str | None:
     same = pretrained == scratch or (pretrained is None and released is None)
     parts = [format_value(scratch) if same else f"{format_value(scratch)} from scratch"]
     parts += [f"{format_value(pretrained)} with a checkpoint"] if pretrained not in (scratch, None) else []
-    # With a checkpoint, --epochs often has a default (`resolve_options`). It has the same effect on other defaults as a
-    # given --epochs, except on --minutes.
+    # The default of --epochs has the same effect on other defaults as a given one, except on --minutes.
     epochs = "--epochs" if name == "minutes" else "--epochs (given or by default)"
     steps = f"{epochs}, --max-steps or protocol=released" if released is None else f"{epochs} or --max-steps"
     for value, condition in ((counted, steps), (released, "protocol=released")):

@@ -193,7 +193,7 @@ def checked_options(content: dict, source: Path | str, names: Sequence[str] | No
 
 
 def describe_options() -> dict[str, str]:
-    """Returns the meaning, values and default of every option that reads data or trains, by name."""
+    """Returns meaning, values and default of every option of a run file, by name."""
     found = {}
     for options in (DataOptions, TrainingOptions):
         for field in fields(options):

@@ -210,7 +210,8 @@ def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
     The metric is None, and the setting the first allowed one, if the metric is undefined for all settings or there are
     too few sentences.
     """
-    few = _some_sentences(rows, _stride(rows, TUNED))
+    stride = _stride(rows, TUNED)
+    few = [row for row in rows if stride == 1 or text_fraction(row.sentence) * stride < 1]  # whole sentences
     settings = [one for one in SETTINGS if not one.joint or _stride(rows, JOINT) <= 1]
     folds = fold_numbers(few)
     if not few or folds.max() < 1 or len(settings) < 2:
@@ -254,11 +255,6 @@ def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
     """
     most_rows, most_characters = limits
     return max(1.0, len(rows) / most_rows, sum(len(row.sentence) for row in rows) / most_characters)
-
-
-def _some_sentences(rows: Sequence[Example], stride: float) -> list[Example]:
-    """Returns all rows of about one in `stride` sentences, chosen by a hash of the text."""
-    return [row for row in rows if stride == 1 or text_fraction(row.sentence) * stride < 1]
 
 
 def _thinned(rows: Sequence[Example], stride: float) -> list[Example]:

@@ -210,7 +210,10 @@ def _train(
     if resume and not run.folder.exists() and (output / RECORD_NAME).is_file():
         machine.run_on_main(lambda: files.remove_folder(run.folder))  # its deletion may have been interrupted
         say(f"{output}: the run is finished; nothing is left to resume")
-        return _finished(output, choices)
+        trained = load_trained(output)
+        digests = {split: part.sha256 for split, part in trained.record.data.items()}
+        check_choices(output, run_choices(trained.record.options, trained.data_options, digests), choices)
+        return trained
     say(starts[0])
     # Another number of processes means other batches, another order and other random numbers.
     choices |= {"torchrun": {"processes": machine.world_size()}}
@@ -268,7 +271,7 @@ def check_output(output: Path | str, overwrite: bool) -> None:
 def run_choices(options: TrainingOptions, data_options: DataOptions, digests: Mapping[str, str]) -> dict:
     """Returns all on which the weights depend except the number of processes, as a JSON file would store it.
 
-    The time limit is left out, because it only decides when training ends. `digests` are those of the splits' files.
+    The time limit only decides when training ends. `digests` are those of the splits' files.
     """
     training = asdict(options)
     del training["minutes"]
@@ -285,15 +288,6 @@ def check_choices(folder: Path, before: dict, now: dict) -> None:
                     f"{folder}: {part} {name}: expected {was.get(name)!r}, as when the run started, got"
                     f" {given.get(name)!r}. Use the same value, or start over with --overwrite."
                 )
-
-
-def _finished(output: Path, choices: dict) -> TrainedModel:
-    """Returns the model of a finished run; raises InputError if its options or data files were different."""
-    trained = load_trained(output)
-    record = trained.record
-    trained_files = {split: part.sha256 for split, part in record.data.items()}
-    check_choices(output, run_choices(record.options, record.data_options, trained_files), choices)
-    return trained
 
 
 def open_folder(run: _Run, choices: dict, overwrite: bool, resume: bool) -> Path | None:
@@ -421,10 +415,11 @@ def _out_of_memory(options: TrainingOptions) -> str:
 def _write_model(
     run: _Run, trainer: AspectTrainer, tokenizer: PreTrainedTokenizerFast, made_with: dict[str, object]
 ) -> None:
-    """Writes the best weights, the tokenizer, run.yaml and the record to the run folder."""
+    """Writes the best weights, the tokenizer, run.yaml and a record without metrics to the run folder."""
     from qacg_kernels.backends import dispatch
+    from qacg_models.sentiment.training.trainer import evaluations
 
-    seconds, task = trainer.seconds(), run.dataset.task
+    seconds, dataset, task = trainer.seconds(), run.dataset, run.dataset.task
     if not trainer.best:
         raise InputError(
             f"{run.split}: expected rows on which {task.selection} is defined, to select a checkpoint, got no such"
@@ -434,23 +429,16 @@ def _write_model(
     with files.explain_write_errors(run.folder):
         trainer.model.save_pretrained(run.model)
         tokenizer.save_pretrained(run.model)
-        write_run_file(run.model / RUN_NAME, run.dataset.sources, run.dataset.options, run.options, [run.options.seed])
-    made_with = made_with | {"machine": made_with["machine"] | {"attention": dispatch.chosen_so_far()}}
-    write_record(run.model / RECORD_NAME, _record(run, trainer, seconds, made_with))
-
-
-def _record(run: _Run, trainer: AspectTrainer, seconds: float, made_with: dict[str, object]) -> TrainingRecord:
-    from qacg_models.sentiment.training.trainer import evaluations
-
-    dataset, state, digests = run.dataset, trainer.state, file_digests(run.dataset)
-    return TrainingRecord(
-        task=dataset.task,
+        write_run_file(run.model / RUN_NAME, dataset.sources, dataset.options, run.options, [run.options.seed])
+    state, digests = trainer.state, file_digests(dataset)
+    record = TrainingRecord(
+        task=task,
         targets=dataset.targets,
         max_length=run.options.max_length,
         options=run.options,
         data_options=dataset.options,
-        selected=Selection(run.split, dataset.task.selection, state.best_global_step, state.best_metric),
-        label_shares=tuple(label_shares(dataset.splits["train"], dataset.task)),
+        selected=Selection(run.split, task.selection, state.best_global_step, state.best_metric),
+        label_shares=tuple(label_shares(dataset.splits["train"], task)),
         overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
         data={name: SplitFile(len(rows), digests[name]) for name, rows in dataset.splits.items()},
         warnings=dataset.warnings,
@@ -459,13 +447,11 @@ def _record(run: _Run, trainer: AspectTrainer, seconds: float, made_with: dict[s
         seconds=seconds,
         ended=trainer.ending.reason(state),
         loss=tuple((entry["step"], entry["loss"]) for entry in state.log_history if "loss" in entry),
-        **made_with,
+        **made_with | {"machine": made_with["machine"] | {"attention": dispatch.chosen_so_far()}},
         written=machine.now(),
-        metrics={},
-        tfidf={},
-        majority={},
-        confusion={},
+        **{name: {} for name in ("metrics", "tfidf", "majority", "confusion")},
     )
+    write_record(run.model / RECORD_NAME, record)
 
 
 def _finish(run: _Run) -> None:

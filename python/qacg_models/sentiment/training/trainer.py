@@ -55,10 +55,8 @@ WEIGHT_DECAY = 0.01  # decoupled, on all parameters but biases and LayerNorm
 # Maximum norm of all gradients together; with the protocol "released", of the gradient of each tensor.
 MAX_GRAD_NORM = 1.0
 EVALUATION_BATCH = 64
-# The number of epochs for the Trainer if only patience or the time limit ends training.
-ENDLESS_EPOCHS = 100_000
-# With the schedule "steady", the warm-up is the share `warmup` of this number of steps.
-OPEN_STEPS = 1_000
+ENDLESS_EPOCHS = 100_000  # for the Trainer, if only patience or the time limit ends training
+OPEN_STEPS = 1_000  # with the schedule "steady", the warm-up is the share `warmup` of this number of steps
 STEPS_BETWEEN_CHECKS = 10  # steps between checks of the time limit with several processes, which have to agree
 # The larger POWER, the more the average depends on the last steps: mainly on the last 1 / (POWER + 1) of all steps.
 POWER = 8
@@ -101,26 +99,26 @@ class AspectTrainer(Trainer):
             self.seconds_before = json.loads((checkpoint / SECONDS_NAME).read_text())["seconds"]
             if is_main() and (checkpoint / BEST_NAME).exists():
                 self.best = load_file(checkpoint / BEST_NAME)
-        labels, rows = splits.train.labels, len(splits.train)
-        joined = JoinedTexts(splits.train, options.join_texts, options.max_length) if options.join_texts else None
-        texts = splits.train.texts() if getattr(model.config, "shares_texts", False) else None
-        self.sampler = EpochSampler(labels, options.balance, options.seed, joined, texts)
-        self.offsets = label_offsets(labels, model.config.num_labels, options.logit_adjustment or 0.0)
+        train, rows = splits.train, len(splits.train)
+        joined = JoinedTexts(train, options.join_texts, options.max_length) if options.join_texts else None
+        texts = train.texts() if getattr(model.config, "shares_texts", False) else None
+        self.sampler = EpochSampler(train.labels, options.balance, options.seed, joined, texts)
+        self.offsets = label_offsets(train.labels, model.config.num_labels, options.logit_adjustment or 0.0)
         self.ending = Ending(options.minutes, options.patience, self.seconds)
         self.average = WeightAverage(checkpoint) if options.schedule == "steady" else None
         self.bar = StepBar(options.step_limit(rows), selection, metrics.split)
-        callbacks = [self.ending, _SetEpoch(self.sampler), *([] if self.average is None else [self.average])]
+        callbacks = [self.ending, _SetEpoch(self.sampler), self.average]
         if is_main():
-            callbacks += [self.bar, *([] if options.tensorboard is None else [tensorboard(options.tensorboard)])]
+            callbacks += [self.bar, options.tensorboard and tensorboard(options.tensorboard)]
         released = options.protocol == "released"
         super().__init__(
             model=model,
             args=training_arguments(folder, options, rows, selection),
-            train_dataset=joined or splits.train,
+            train_dataset=joined or train,
             eval_dataset=splits.evaluated,
             data_collator=batch_maker(model, tokenizer),
             compute_metrics=metrics,
-            callbacks=callbacks,
+            callbacks=list(filter(None, callbacks)),
             optimizer_cls_and_kwargs=(BertAdam, {"lr": options.learning_rate}) if released else None,
         )
         for default in (ProgressCallback, PrinterCallback):
