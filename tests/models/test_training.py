@@ -340,7 +340,7 @@ def test_weight_average_is_evaluated_and_kept(dataset, tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_train_from_a_run_file_repeats_an_open_run(small_data, tmp_path):
-    flags = [*SMALL_FLAGS, "--batch-size=16", "--patience=1", "--eval-every=4", "--learning-rate=3e-3"]
+    flags = [*SMALL_FLAGS, "--batch-size=16", "--set=patience=1", "--set=eval_every=4", "--learning-rate=3e-3"]
     assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "a"), *flags]) == 0
     assert main(["train", "--config", str(tmp_path / "a" / "run.yaml"), "--output", str(tmp_path / "b")]) == 0
     first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in "ab")
