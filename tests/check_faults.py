@@ -15,22 +15,29 @@ The seed is printed; --seed repeats the random choices, but not the timing of th
 """
 
 import argparse
+import ctypes
 import json
 import os
 import random
+import resource
 import shutil
+import signal
 import sys
 import tempfile
+import time
+import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "python"), str(ROOT / "tests/support")]
 
-from forked_commands import Outcome, can_mount, preload, run, run_with_little_room  # noqa: E402
 from model_sizes import SMALL_FLAGS  # noqa: E402
 from qacg_models.cli.commands import predict  # noqa: E402
+from qacg_models.cli.program import main as qacg  # noqa: E402
 from qacg_models.sentiment.dataset import sample_directory  # noqa: E402
 
 # Numbers of kills and full disks per subject.
@@ -55,6 +62,111 @@ RECORDS = {
 }
 ALREADY_THERE = "which exists. Set --overwrite to replace it."
 NO_ROOM = ("No space left on device", "File too large")
+
+
+# Modules that commands import inside functions. Commands run in forks, which have everything imported, so that a kill
+# at a random moment interrupts the command and not the start of Python. This process must not have computed anything
+# with torch, because a fork would lack torch's threads.
+PRELOADED = ("cli", "models.auto", "sentiment.predictor", "sentiment.training.trainer")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a command: exit status (negative: the signal that ended it), errors, and duration in seconds."""
+
+    status: int
+    err: str
+    seconds: float
+
+    @property
+    def killed(self) -> bool:
+        return self.status == -signal.SIGKILL
+
+    @property
+    def last_line(self) -> str:
+        return (self.err.splitlines() or [""])[-1]
+
+
+def run(
+    arguments: list[str],
+    log: Path,
+    *,
+    kill_after: float | None = None,
+    before: Callable[[], None] = lambda: None,
+    after: Callable[[], object] = lambda: None,
+) -> Outcome:
+    """Runs `qacg` in a fork, which gets SIGKILL after `kill_after` seconds, if it has not ended by then.
+
+    Its output is written to files beside `log`. The fork calls `before` and `after` before and after the command.
+    """
+    files = [log.with_suffix(suffix) for suffix in (".out", ".err")]
+    sys.stdout.flush()
+    started = time.monotonic()
+    child = os.fork()
+    if not child:
+        _in_fork(arguments, files, before, after)
+    if kill_after is not None:
+        while time.monotonic() - started < kill_after:
+            time.sleep(0.0005)
+        os.kill(child, signal.SIGKILL)  # the process id stays reserved until waitpid
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return Outcome(status, files[1].read_text(encoding="utf-8", errors="replace"), time.monotonic() - started)
+
+
+def _in_fork(arguments: list[str], files: list[Path], before: Callable, after: Callable) -> None:
+    status = 70
+    try:
+        for number, path in enumerate(files, 1):
+            os.dup2(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644), number)
+        before()
+        status = qacg(arguments)
+        after()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def mount_small_disk(folder: Path, size: int) -> None:
+    """Mounts an empty file system of `size` bytes for this process only. The process must have a single thread.
+
+    Raises:
+        OSError: new namespaces, or mounts in them, are not allowed here.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+
+    def call(function: Callable[..., int], *arguments: object) -> None:
+        if function(*arguments):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
+
+    new_user, new_mounts = 0x10000000, 0x00020000
+    call(libc.unshare, new_user | new_mounts)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+    Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+    call(libc.mount, b"tmpfs", os.fsencode(folder), b"tmpfs", ctypes.c_ulong(0), f"size={size}".encode())
+
+
+def can_mount(folder: Path) -> bool:
+    """Whether `mount_small_disk` works on this machine."""
+    child = os.fork()
+    if not child:
+        try:
+            mount_small_disk(folder, 1 << 20)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def limit_files(size: int) -> None:
+    """Limits the size of each file that this process writes, which causes errors as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 @dataclass
@@ -194,7 +306,22 @@ class Trials:
     def fill(self, subject: Subject, mounts: bool) -> None:
         """Runs on a disk of random size, and resumes on a disk with enough space."""
         place, size = self.place(), self.disk_size(subject, mounts)
-        outcome = run_with_little_room(subject.arguments(place), place, size, self.log, mounts)
+        kept = place.with_name("kept")
+
+        def confined() -> None:
+            if mounts:
+                mount_small_disk(place, size)
+            else:
+                limit_files(size)
+
+        def keep() -> None:  # the file system ends with the process
+            if mounts:
+                shutil.copytree(place, kept)
+
+        outcome = run(subject.arguments(place), self.log, before=confined, after=keep)
+        if kept.exists():
+            place.rmdir()
+            kept.rename(place)
         if outcome.status == 0:
             return self.record("enough space", subject.name, subject.wrong_end(place))
         wrong = complaint(subject, outcome, place) or self.resume(subject, place)
@@ -249,7 +376,8 @@ def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    preload()
+    for name in PRELOADED:
+        import_module(f"qacg_models.{name}")
     predict.WINDOW = WINDOW
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -130,6 +130,7 @@ def test_fit_temperature_bad_logits_raise():
 @pytest.mark.parametrize(
     ("protocol", "gold", "logits", "reason"),
     [
+        ("dev", [0, 1, 2, 0], np.eye(3)[[0, 1, 2, 1]], "have a single sentence"),
         ("released", [0, 1], np.eye(2), "because the protocol is that of the released code"),
         ("dev", [], None, "there are no rows of dev"),
         ("dev", [], np.zeros((0, 3)), "there are no rows of dev"),
@@ -139,20 +140,14 @@ def test_fit_temperature_bad_logits_raise():
     ],
 )
 def test_calibrate_without_usable_rows_is_skipped(protocol, gold, logits, reason):
-    found = calibrate(protocol, gold, logits, texts(len(gold)))
-    assert found.temperatures == (1,)
-    assert found.fit is None
+    found = calibrate(protocol, gold, logits, texts(len(gold), each=4 if "sentence" in reason else 1))
+    assert (found.temperatures, found.fit) == ((1,), None)
     assert reason in found.describe()
 
 
 def texts(rows, each=1):
     """Sentences of `rows` rows; each sentence has `each` rows."""
     return [f"sentence {row // each}" for row in range(rows)]
-
-
-def test_calibrate_rows_of_one_sentence_are_not_fitted():
-    found = calibrate("dev", [0, 1, 2, 0], np.eye(3)[[0, 1, 2, 1]], ["one"] * 4)
-    assert found.fit is None and "have a single sentence" in found.describe()
 
 
 def test_fit_temperature_reduces_overconfidence():
@@ -205,12 +200,12 @@ def test_cross_validation_holds_out_whole_sentences():
 
 
 def test_calibration_file_has_the_candidates(tmp_path):
-    for found in (calibrate("dev", *overconfident(200, scale, seed=1), texts(200, 5)) for scale in (1.0, 3.0)):
+    for scale in (1.0, 3.0):
+        found = calibrate("dev", *overconfident(200, scale, seed=1), texts(200, 5))
         write_calibration(tmp_path, found)
         assert read_calibration(tmp_path) == found
-        content = json.loads((tmp_path / CALIBRATION_NAME).read_text())
-        assert [one["name"] for one in content["fit"]["candidates"]] == ["none", "one", "per label"]
-        assert (content["fit"]["folds"], content["fit"]["sentences"]) == (10, 40)
+        assert [one.name for one in found.fit.candidates] == ["none", "one", "per label"]
+        assert (found.fit.folds, found.fit.sentences) == (10, 40)
 
 
 def test_reliability_matches_a_worked_example():
@@ -271,12 +266,7 @@ def test_all_predictions_use_the_temperatures(folders, tmp_path, capsys):
         ({"temperatures": ["warm"]}, r"temperatures\[0\]: expected a number, got 'warm'"),
         ({"temperatures": [math.nan]}, r"temperatures\[0\]: expected a number, got nan"),
         ({"temperatures": []}, r"temperatures: expected one for each label, or one for all labels, got none"),
-        ({"fit": None}, r"fit, skipped: expected the fit, or the reason why there is none, got neither"),
         ({"fit": {"split": "dev"}}, r"fit lacks the fields rows, error_before, .*, folds, candidates"),
-        (
-            {"fit": None, "skipped": "so"},
-            r"temperatures: expected one temperature of 1, because skipped is set, got 1.750, 0.500, 3.000",
-        ),
         ({"format": 9}, r"format: expected 1, got 9"),
         ({"colour": "red"}, r"has colour, which this version does not support"),
     ],
@@ -331,12 +321,7 @@ def test_train_fits_temperatures_and_evaluate_prints_them(small_data, tmp_path, 
     assert by_class == f"{aspect} {answer.label} {answer.probabilities}"
     assert f"'aspect': {trained.contexts[0]!r}, 'label': {answer.label!r}" in by_pipeline
 
-    flags = [
-        "--data",
-        str(small_data),
-        "--split",
-        "test",
-    ]
+    flags = ["--data", str(small_data), "--split", "test"]
     assert main(["evaluate", str(folder), *flags, "--report", str(tmp_path / "page")]) == 0
     output = capsys.readouterr().out
     assert "metrics are identical to those that training stored" in output
@@ -344,8 +329,8 @@ def test_train_fits_temperatures_and_evaluate_prints_them(small_data, tmp_path, 
     found = json.loads(capsys.readouterr().out)["calibration"]
     test = load_data(small_data).splits["test"]
     gold, logits = [row.label for row in test], trained.logits(test)
-    for name, on in (("before", 0), ("after", 1)):
-        assert found[f"error_{name}"] == trained_error(gold, logits, trained, on)
+    for name, temperatures in (("before", (1.0,)), ("after", trained.calibration.temperatures)):
+        assert found[f"error_{name}"] == reliability(gold, probabilities_of(logits, temperatures)).error
         assert f"{100 * found[f'error_{name}']:.1f}" in output.partition("expected calibration error: ")[2]
     line = next(line.split() for line in output.splitlines() if line.split()[:1] == ["0.50"])
     assert int(line[1]) == (trained.probabilities(test).max(1) >= 0.5).sum()
@@ -359,10 +344,6 @@ def snippet(card):
     """The program of a model card."""
     block = re.search(r"((?:^(?:    .*)?\n)+)", card.partition("parameters,")[2].partition("\n\n")[2], re.MULTILINE)
     return textwrap.dedent(block[1])
-
-
-def trained_error(gold, logits, trained, on):
-    return reliability(gold, probabilities_of(logits, trained.calibration.temperatures if on else (1.0,))).error
 
 
 def test_confidence_plots_show_the_accuracies(folders):

@@ -9,101 +9,40 @@ import subprocess
 import sys
 
 import pytest
-from forked_commands import can_mount
 from full_members import members
-from processes import ROOT, SUPPORT, run_python
+from processes import ROOT, run_python
 from qacg_models.cli.program import main
 from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS
 
-SMALL = [
-    "--set=layers=1",
-    "--set=hidden_size=64",
-    "--set=heads=2",
-    "--set=intermediate_size=128",
-    "--epochs=2",
-    "--batch-size=16",
-]
+SIZES = {"layers": 1, "hidden_size": 64, "heads": 2, "intermediate_size": 128}
+SMALL = [*(f"--set={name}={value}" for name, value in SIZES.items()), "--epochs=2", "--batch-size=16"]
 SMALL += ["--learning-rate=3e-3", "--set=eval_every=20", "--set=checkpoint_every=7"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-PATHS = (ROOT, ROOT / "python", SUPPORT)
-
-
-@pytest.fixture
-def texts(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("".join(f"{TEXTS[number % 3]} number {number}\n" for number in range(600)))
-    return path
 
 
 def qacg(*arguments):
     return [sys.executable, "-m", "qacg_models.cli", *map(str, arguments)]
 
 
-ON_SMALL_DISK = """
-import shutil, sys
-from pathlib import Path
-from forked_commands import mount_small_disk
-folder, size, kept, *arguments = sys.argv[1:]
-mount_small_disk(Path(folder), int(size))  # before an import that starts threads
-from qacg_models.cli import main
-from qacg_models.cli.commands import predict
-predict.WINDOW = 50
-status = main(arguments)
-shutil.copytree(folder, kept)
-sys.exit(status)
-"""
 WITH_SMALL_FILES = """
-import sys
-from forked_commands import limit_files
+import resource, signal, sys
 from qacg_models.cli import main
-limit_files(int(sys.argv[1]))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 sys.exit(main(sys.argv[2:]))
 """
 
 
-def on_small_disk(arguments, folder, size):
-    """Runs qacg with a file system of `size` bytes at `folder`, whose files remain in it.
-
-    Only the command sees the file system. This requires user namespaces, but no root.
-    """
-    folder.mkdir()
-    if not can_mount(folder):
-        pytest.skip("no tmpfs can be mounted here, as in a container without user namespaces")
-    kept = folder.with_name("kept")
-    done = run_python("-c", ON_SMALL_DISK, folder, size, kept, *arguments, status=None, paths=PATHS)
-    folder.rmdir()
-    kept.rename(folder)
-    return done
-
-
 def with_small_files(arguments, size):
     """Runs qacg with a file size limit of `size` bytes, beyond which writing fails as on a full disk."""
-    return run_python("-c", WITH_SMALL_FILES, size, *arguments, status=None, paths=PATHS)
+    return run_python("-c", WITH_SMALL_FILES, size, *arguments, status=None, paths=(ROOT, ROOT / "python"))
 
 
 def last_line(done):
     assert done.returncode == 2, done.stderr[-3000:]
     assert "Traceback" not in done.stderr, done.stderr[-3000:]
     return done.stderr.splitlines()[-1]
-
-
-@pytest.mark.full
-def test_train_on_a_full_disk_keeps_a_checkpoint(small_data, tmp_path):
-    flags = ["train", "--data", small_data, *SMALL, "--output"]
-    assert main([*map(str, flags), str(tmp_path / "whole")]) == 0
-    disk = tmp_path / "disk"
-    done = on_small_disk([*flags, disk / "model"], disk, 3_000_000)
-    line = last_line(done)
-    assert line.startswith(f"qacg train: {disk / 'model.unfinished'}")
-    assert line.endswith(": cannot be written (No space left on device)")
-    assert "--resume continues from it" in done.stdout
-    work = disk / "model.unfinished"
-    assert [path.name for path in disk.iterdir()] == [work.name] and not (work / ".writing").exists()
-    assert main([*map(str, flags), str(disk / "model"), "--resume"]) == 0
-    assert (disk / "model" / "model.safetensors").read_bytes() == (
-        tmp_path / "whole" / "model.safetensors"
-    ).read_bytes()
 
 
 @pytest.mark.full
@@ -117,24 +56,9 @@ def test_train_with_file_size_limit_raises(small_data, tmp_path, size):
 
 
 @pytest.mark.full
-def test_predict_on_a_full_disk_resumes(model, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("qacg_models.cli.commands.predict.WINDOW", 50)
-    flags = ["predict", model, "--input", texts, "--output"]
-    assert main([*map(str, flags), str(tmp_path / "whole.jsonl")]) == 0
-    expected = (tmp_path / "whole.jsonl").read_bytes()
-    disk = tmp_path / "disk"
-    done = on_small_disk([*flags, disk / "out.jsonl"], disk, len(expected) // 2)
-    line = last_line(done)
-    assert line.startswith(f"qacg predict: {disk / 'out.jsonl'}"), line
-    assert line.endswith(": cannot be written (No space left on device)")
-    assert sorted(path.name for path in disk.iterdir()) == ["out.jsonl.partial", "out.jsonl.partial.state"]
-    assert main([*map(str, flags), str(disk / "out.jsonl"), "--resume"]) == 0
-    assert (disk / "out.jsonl").read_bytes() == expected
-    assert [path.name for path in disk.iterdir()] == ["out.jsonl"]
-
-
-@pytest.mark.full
-def test_predict_full_standard_output_raises(model, texts):
+def test_predict_full_standard_output_raises(model, tmp_path):
+    texts = tmp_path / "in.txt"
+    texts.write_text("".join(f"{TEXTS[number % 3]} number {number}\n" for number in range(600)))
     with open("/dev/full", "w") as full:
         command, pipe = qacg("predict", model, "--input", texts), subprocess.PIPE
         done = subprocess.run(command, stdout=full, stderr=pipe, text=True, check=False, env=ENVIRONMENT)

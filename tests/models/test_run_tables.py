@@ -16,7 +16,6 @@ from qacg_models.sentiment.report.tables import (
     read_rows,
     row_of,
 )
-from qacg_models.utils.text import counted
 from untrained import OWN, record_of
 
 SHARES = {"accuracy": 0.5, "macro_f1": 0.25, "strict_accuracy": 0.125, "aspect_f1": None, "sentiment_accuracy": 1.0}
@@ -45,11 +44,6 @@ def cells(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
 
 
-def test_counted_has_a_singular_for_one():
-    assert [counted(n, "row") for n in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
-    assert [counted(n, "text is", "texts are") for n in (1, 2)] == ["1 text is", "2 texts are"]
-
-
 def test_table_merges_seeds_of_a_run():
     records = [record(0, 60, 0.5), record(1, 120, 0.7), record(0, 240, attention="eager"), record(0, epochs=2)]
     text = markdown([row_of(one) for one in records])
@@ -57,18 +51,8 @@ def test_table_merges_seeds_of_a_run():
     known = ["minilm/model", "dev"]
     assert header[:6] == ["model", "from", "protocol", "attention", "seeds", "accuracy"]
     # The deviation of 50 and 70 is 20 / sqrt(2).
-    assert fused == [
-        "QACG-BERT, epochs 8",
-        *known,
-        "fused",
-        "0 1",
-        "60.0 ± 14.1",
-        "25.0 ± 0.0",
-        "12.5 ± 0.0",
-        "n/a",
-        "100.0 ± 0.0",
-        "1.5 ± 0.7",
-    ]
+    assert fused[:5] == ["QACG-BERT, epochs 8", *known, "fused", "0 1"]
+    assert fused[5:] == ["60.0 ± 14.1", "25.0 ± 0.0", "12.5 ± 0.0", "n/a", "100.0 ± 0.0", "1.5 ± 0.7"]
     assert eager[:6] == ["QACG-BERT, epochs 8", *known, "eager", "0", "50.0"] and eager[-1] == "4.0"
     assert short[0] == "QACG-BERT, epochs 2"
     assert tfidf[0] == "TF-IDF + logistic regression" and tfidf[5] == "40.0"
@@ -143,12 +127,8 @@ def test_table_per_data_set_notes_selection_on_test():
     second = record(0, protocol="released", epochs=30)
     second = replace(second, selected=replace(second.selected, split="test"))
     text = markdown([row_of(record()), row_of(second)])
-    assert [row[0] for row in cells(text)[2:]] == [
-        "QACG-BERT",
-        "QACG-BERT",
-        "TF-IDF + logistic regression",
-        "majority",
-    ], "both rows have their protocol in another column"
+    names = ["QACG-BERT", "QACG-BERT", "TF-IDF + logistic regression", "majority"]
+    assert [row[0] for row in cells(text)[2:]] == names, "both rows have their protocol in another column"
     assert "selected on dev, test. Metrics on test are optimistic if the checkpoint was selected on test." in text
     second = replace(second, data={"test": SplitFile(4, "z")})
     assert markdown([row_of(record()), row_of(second)]).count("own, test, in %:") == 2

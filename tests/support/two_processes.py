@@ -15,15 +15,8 @@ from qacg_models.sentiment.training import train, train_seeds
 from qacg_models.sentiment.training.trainer import AspectTrainer
 from qacg_models.utils.machine import is_main
 
-OPTIONS = TrainingOptions(
-    max_steps=8,
-    batch_size=16,
-    learning_rate=3e-3,
-    dropout=0.0,
-    **SMALL,
-    eval_every=4,
-    checkpoint_every=3,
-)
+STEPS = {"max_steps": 8, "eval_every": 4, "checkpoint_every": 3}
+OPTIONS = TrainingOptions(batch_size=16, learning_rate=3e-3, dropout=0.0, **SMALL, **STEPS)
 
 
 def train_and_fail(dataset, output, options):

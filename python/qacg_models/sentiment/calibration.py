@@ -65,9 +65,7 @@ MIN_SENTENCES = 30
 def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,)) -> np.ndarray:
     """Returns softmax(logits / temperature), (N, classes) float64.
 
-    Args:
-        logits: (N, classes).
-        temperatures: one value for all rows; or one value per class, used for the rows with that predicted class.
+    `temperatures` has one value for all rows; or one value per class, used for the rows with that predicted class.
     """
     logits = np.asarray(logits, dtype=np.float64)
     by_label = np.broadcast_to(temperatures, logits.shape[-1])
@@ -78,7 +76,7 @@ def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,))
 
 @dataclass(frozen=True)
 class Bin:
-    """The rows whose confidence is above `low` and at most `high`, with means of confidence and accuracy, or NaN."""
+    """The rows whose confidence is above `low` and at most `high`; means are NaN without rows."""
 
     low: float
     high: float
@@ -106,11 +104,7 @@ class Reliability:
 
 
 def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
-    """Returns reliability bins and expected calibration error, for (N,) true classes and (N, classes) probabilities.
-
-    Raises:
-        ValueError: as `check_rows`.
-    """
+    """Returns reliability bins and expected calibration error, for (N,) true classes and (N, classes) probabilities."""
     confidence, right = _confidence(gold, probabilities)
     # Rounding can give a probability slightly above 1.
     place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
@@ -127,16 +121,12 @@ def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
 def accuracy_by_coverage(
     gold: Sequence[int], probabilities: np.ndarray, thresholds: Sequence[float] = THRESHOLDS
 ) -> list[Covered]:
-    """Returns, for each threshold, count, share and accuracy of the rows with at least this confidence.
-
-    Raises:
-        ValueError: as `check_rows`.
-    """
+    """Returns, for each threshold, number, share and accuracy of the rows with at least this confidence."""
     confidence, right = _confidence(gold, probabilities)
-    kept = [confidence >= threshold for threshold in thresholds]
     return [
         Covered(threshold, int(sure.sum()), float(sure.mean()), ratio(right[sure].sum(), sure.sum()))
-        for threshold, sure in zip(thresholds, kept)
+        for threshold in thresholds
+        for sure in [confidence >= threshold]
     ]
 
 
@@ -169,9 +159,6 @@ def fit_temperature(gold: Sequence[int], logits: np.ndarray, mode: float = 1.0) 
         gold: (N,) true classes.
         logits: (N, classes), finite.
         mode: M, the temperature at which the prior has its mode.
-
-    Raises:
-        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a logit is not finite.
     """
     from scipy.optimize import brentq
 
@@ -198,8 +185,7 @@ def fit_temperature(gold: Sequence[int], logits: np.ndarray, mode: float = 1.0) 
 
 CALIBRATION_NAME = "calibration.json"
 CALIBRATION_FORMAT = 1
-# With fewer rows a fit is imprecise, and `Calibration.describe` adds a warning.
-MIN_FIT_ROWS = 100
+MIN_FIT_ROWS = 100  # with fewer rows a fit is imprecise, and `Calibration.describe` adds a warning
 VALIDITY = (
     "Calibration is measured on dev, and is valid for similar text. On other text (another domain, another source)"
     " confidence can be too high: evaluate labelled rows of such text before you rely on a threshold."
@@ -210,12 +196,9 @@ VALIDITY = (
 class Candidate:
     """Cross-validation results of a candidate for temperature scaling.
 
-    Attributes:
-        name: `none` (no temperature), `one` (one for all labels) or `per label` (one for each label).
-        log_loss: mean log loss over the rows, in nats.
-        error: expected calibration error, in [0, 1].
-        gain: decrease of the log loss relative to the candidate chosen among the earlier ones; 0 for `none`.
-        gain_error: standard error of the gain, computed over sentences, because rows of a sentence are not independent.
+    The name is `none` (no temperature), `one` (one for all labels) or `per label`. `error` is the expected calibration
+    error. `gain` is the decrease of the log loss, a mean in nats, relative to the candidate chosen among the earlier
+    ones. `gain_error` is its standard error, computed over sentences, because rows of a sentence are not independent.
     """
 
     name: str
@@ -252,16 +235,13 @@ class Calibration:
     """The content of calibration.json.
 
     Attributes:
-        temperatures: divisors of the logits before the softmax. A single temperature applies to all rows; it is 1
-            without temperature scaling. With one temperature per label, the logits of a row are divided by the
-            temperature of the label with the highest logit.
+        temperatures: divisors of the logits before the softmax: one for all rows, 1 without temperature scaling; or one
+            per label, by which the rows are divided whose highest logit is that of the label.
         fit: the cross-validation; None if no temperature was fitted.
-        skipped: the reason why there is no temperature scaling, beginning with "because"; None with temperature
-            scaling.
+        skipped: the reason why there is no temperature scaling, beginning with "because"; None with it.
 
     Raises:
-        InputError: `temperatures` is empty or has a value outside [LEAST, MOST]; `fit` and `skipped` are both None; or
-            `skipped` is set and `temperatures` is not (1.0,).
+        InputError: there are no temperatures, or one is outside [LEAST, MOST].
     """
 
     temperatures: tuple[float, ...] = (1.0,)
@@ -274,16 +254,9 @@ class Calibration:
         for index, one in enumerate(self.temperatures):
             if not LEAST <= one <= MOST:
                 raise InputError(f"temperatures[{index}]: expected a number from {LEAST:g} to {MOST:g}, got {one}")
-        if self.fit is None and self.skipped is None:
-            raise InputError("fit, skipped: expected the fit, or the reason why there is none, got neither")
-        if self.skipped is not None and self.temperatures != (1.0,):
-            raise InputError(
-                "temperatures: expected one temperature of 1, because skipped is set, got"
-                f" {self.format_temperatures()}. Omit temperatures or skipped."
-            )
 
     def describe(self) -> str:
-        """Returns a line with the temperatures, or why there are none, and the results of the fit, if there was one."""
+        """Returns a line with the temperatures, or why there are none, and the results of the fit."""
         if self.fit is None:
             return f"temperatures: not fitted, {self.skipped}"
         fit = self.fit
@@ -312,11 +285,7 @@ UNCALIBRATED = Calibration(skipped=f"because the model folder has no {CALIBRATIO
 
 
 def read_calibration(folder: Path) -> Calibration:
-    """Reads the calibration of a model folder; returns `UNCALIBRATED` if the folder has no calibration.json.
-
-    Raises:
-        ModelFolderError: the file cannot be read, or is no calibration; the message names the file and the field.
-    """
+    """Reads the calibration of a model folder; returns `UNCALIBRATED` if the folder has no calibration.json."""
     path = folder / CALIBRATION_NAME
     if not path.is_file():
         return UNCALIBRATED
@@ -324,7 +293,7 @@ def read_calibration(folder: Path) -> Calibration:
 
 
 def write_calibration(folder: Path, calibration: Calibration) -> None:
-    """Writes calibration.json to a model folder; raises InputError if it cannot be written."""
+    """Writes calibration.json to a model folder."""
     with atomic_write(folder / CALIBRATION_NAME) as handle:
         content = {"format": CALIBRATION_FORMAT} | asdict(calibration)
         handle.write(json.dumps(content, indent=1, allow_nan=False) + "\n")

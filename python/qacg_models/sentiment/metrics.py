@@ -46,11 +46,7 @@ class Metrics:
 
     @classmethod
     def from_json(cls, content: object, path: str = "") -> Metrics:
-        """Returns the metrics that `to_json` converted; `path` is their position in the file, for errors.
-
-        Raises:
-            InputError: a field is missing, unknown, or of another type.
-        """
+        """Returns the metrics that `to_json` converted; `path` is their position in the file, for errors."""
         kinds = dict.fromkeys(cls.TITLES, float | None) | {"undefined": tuple[str, ...]}
         values = convert_json_fields(kinds, content, path)
         return cls(**{name: math.nan if value is None else value for name, value in values.items()})
@@ -92,33 +88,23 @@ def check_rows(gold: np.ndarray, probabilities: np.ndarray, rows: int, classes: 
 
 
 def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Arranges (N,) groups and aspects of rows as a table.
+    """Arranges (N,) groups and aspects of rows as a table; raises ValueError if a group lacks or repeats an aspect.
 
-    Returns:
-        The aspect names in alphabetical order, and a (groups, aspects) array of row indices. Groups are in the order of
-        their first rows.
-
-    Raises:
-        ValueError: there are no rows, or a group lacks or repeats an aspect.
+    Returns the aspect names in alphabetical order, and a (groups, aspects) array of row indices, with groups in the
+    order of their first rows.
     """
     if not len(groups):
         raise ValueError("rows: expected at least one, got none")
-    names = sorted(set(aspects))
-    column = {name: index for index, name in enumerate(names)}
-    found: dict[Hashable, list[int]] = {}
-    for row, (group, aspect) in enumerate(zip(groups, aspects)):
-        cells = found.setdefault(group, [-1] * len(names))
-        if cells[column[aspect]] != -1:
-            raise ValueError(
-                f"rows: expected one row per group and aspect, got two for group {group!r}, aspect {aspect!r}"
-            )
-        cells[column[aspect]] = row
-    table = np.array(list(found.values()))
-    if (table < 0).any():
-        group, aspect = np.argwhere(table < 0)[0]
-        named = f"group {list(found)[group]!r}, aspect {names[aspect]!r}"
-        raise ValueError(f"rows: expected one row per group and aspect, got none for {named}")
-    return names, table
+    names, column = np.unique(aspects, return_inverse=True)
+    number = _numbers(groups)
+    counts = np.zeros((number.max() + 1, len(names)), int)
+    np.add.at(counts, (number, column), 1)
+    for group, aspect in np.argwhere(counts != 1):
+        named = f"group {groups[int(np.argmax(number == group))]!r}, aspect {str(names[aspect])!r}"
+        raise ValueError(f"rows: expected one row per group and aspect, got {counts[group, aspect]} for {named}")
+    table = np.empty_like(counts)
+    table[number, column] = np.arange(len(groups))
+    return names.tolist(), table
 
 
 NONE = 0  # class index of "no opinion"
@@ -416,10 +402,7 @@ def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) ->
     """Returns a function that computes the task's metrics for given weights of labelled rows.
 
     Its argument is (N,) weights, equal for all rows of a group (a sentence and target); None: each row counts once.
-
-    Raises:
-        ValueError: the (N, classes) probabilities do not fit the rows or have invalid values; there are no rows; or a
-            group lacks or repeats an aspect although the metrics require each aspect once.
+    Rows or (N, classes) probabilities for which the metrics are not defined raise ValueError.
     """
     groups, gold = [row.group for row in rows], [row.label for row in rows]
     if task.metrics == "classification":
@@ -429,7 +412,7 @@ def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) ->
 
 
 def judge(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Metrics:
-    """Returns the task's metrics; every row counts once. Errors are those of `judge_for`."""
+    """Returns the task's metrics; every row counts once."""
     return judge_for(task, rows, probabilities)(None)
 
 
@@ -444,16 +427,14 @@ def intervals(
     """Returns 95 % intervals of every metric by the bootstrap over sentences (Efron, 1979): percentiles of samples.
 
     Sentences, not rows, are drawn with replacement: rows of a sentence are dependent, and drawing rows would make the
-    intervals too narrow. A sample in which a metric is undefined is left out of the interval of that metric.
+    intervals too narrow. A sample in which a metric is undefined is left out of the interval of that metric; both ends
+    are NaN if there is no other.
 
     Args:
         judge: function that computes the metrics for (N,) weights of the rows.
-        sentences: (N,) sentence of each row, at least one.
-        repeats: number of samples, at least 1.
+        sentences: (N,) sentence of each row.
+        repeats: number of samples.
         seed: seed of the samples.
-
-    Returns:
-        Lower and upper bound by metric; NaN for a metric that is undefined in every sample.
     """
     sentence, generator = _numbers(sentences), np.random.default_rng(seed)
     count = int(sentence.max()) + 1

@@ -92,7 +92,7 @@ class DataOptions:
         return replace(self, **reset | dict(given))
 
     def columns(self) -> Columns:
-        """Returns the options that describe a table: column names, whether it is wide, and how its text is stored."""
+        """Returns the options that describe a table."""
         return Columns(
             text=self.text_column,
             aspect=self.aspect_column,
@@ -108,7 +108,7 @@ class DataOptions:
 
 
 def _names(option: str, value: Any) -> tuple[str, ...]:
-    """Returns the names in a list or another iterable; raises InputError for other values, such as a single str."""
+    """Returns the names in a list or another iterable, not a single str."""
     names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
     if names is None or not all(isinstance(name, str) for name in names):
         raise InputError(f"{option}: expected a list of str, got {value!r}.")
@@ -322,9 +322,6 @@ class TrainingOptions:
 
         Options without a default in the recipes stay None, such as those that a checkpoint or the data determines.
         `from_checkpoint` is None for random weights.
-
-        Raises:
-            InputError: the schedule is "linear", and nothing determines the number of steps.
         """
         if self.from_checkpoint == SCRATCH:
             return replace(self, from_checkpoint=None).resolved()
@@ -366,8 +363,8 @@ class TrainingOptions:
 
 # The defaults of options that are not given. Later recipes override earlier ones, in this order.
 RECIPES = {
-    # Tuned on the bundled sample, for models of two layers: a high rate. From scratch, the metric on dev is constant
-    # for some hundred steps before it improves, so the patience is large.
+    # Tuned on the bundled sample, for models of two layers. The metric on dev is constant for some hundred steps before
+    # it improves, so the patience is large.
     "scratch": TrainingOptions(
         schedule="steady",
         minutes=60.0,
@@ -438,8 +435,7 @@ def describe_default(name: str) -> str | None:
     same = pretrained == scratch or (pretrained is None and released is None)
     parts = [format_value(scratch) if same else f"{format_value(scratch)} from scratch"]
     parts += [f"{format_value(pretrained)} with a checkpoint"] if pretrained not in (scratch, None) else []
-    # With a checkpoint, --epochs often has a default (`resolve_options`). It has the same effect on other defaults as a
-    # given --epochs, except on --minutes.
+    # The default of --epochs has the same effect on other defaults as a given one, except on --minutes.
     epochs = "--epochs" if name == "minutes" else "--epochs (given or by default)"
     steps = f"{epochs}, --max-steps or protocol=released" if released is None else f"{epochs} or --max-steps"
     for value, condition in ((counted, steps), (released, "protocol=released")):

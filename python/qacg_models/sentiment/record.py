@@ -20,15 +20,13 @@ from qacg_models.sentiment.data_warnings import DataWarning
 from qacg_models.sentiment.example import Task
 from qacg_models.sentiment.metrics import METRIC_CLASSES, Metrics
 from qacg_models.sentiment.options import DataOptions, TrainingOptions, describe_default
-from qacg_models.utils.fields import MOST, convert_json, format_value, kind_of, limit, read_model_file
+from qacg_models.utils.fields import convert_json, format_value, kind_of, read_model_file
 from qacg_models.utils.files import atomic_write
 from qacg_models.utils.text import lone_surrogate, read_text
 
 RECORD_NAME = "training.json"
 RECORD_FORMAT = 1
 RUN_NAME = "run.yaml"
-# Why a training ended: all steps were taken, the selection metric stopped improving, or the time limit was reached.
-ENDS = ("steps", "patience", "minutes")
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class TrainingRecord:
         evaluations: number of evaluations that could select the checkpoint, those before a resumed run's kill included.
         seconds: duration of training, evaluations included.
         loss: pairs of a step and the training loss, averaged over the steps since the previous pair.
-        ended: why training ended, one of ENDS.
+        ended: why training ended: "steps" (all were taken), "patience" (the metric stopped improving) or "minutes".
         versions, machine, commit: software and hardware of the training; `commit` is None for an installed package.
         written: time in UTC at which the record was created, in ISO 8601.
         metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority
@@ -105,9 +103,6 @@ class TrainingRecord:
     confusion: dict[str, dict[str, tuple[tuple[int, ...], ...]]]
 
     def __post_init__(self):
-        if not 1 <= self.max_length <= MOST["max_position_embeddings"][0]:
-            most = limit("max_position_embeddings")
-            raise InputError(f"max_length: expected 1 to {most}, got {self.max_length}")
         shares, labels = len(self.label_shares), len(self.task.labels)
         if shares != labels:
             raise InputError(f"label_shares: expected {labels} shares, one for each label, got {shares}")
@@ -115,8 +110,6 @@ class TrainingRecord:
         if not (named if self.task.has_targets else self.targets == ("",)):
             expected = "distinct names" if self.task.has_targets else "one empty name, since the task has no targets"
             raise InputError(f"targets: expected {expected}, got {list(self.targets)}")
-        if self.ended not in ENDS:
-            raise InputError(f"ended: expected one of {', '.join(ENDS)}, got {self.ended!r}")
 
     @property
     def contexts(self) -> tuple[str, ...]:
@@ -137,11 +130,7 @@ class TrainingRecord:
 
     @classmethod
     def from_json(cls, content: dict) -> TrainingRecord:
-        """Returns the record whose `to_json` returned `content`.
-
-        Raises:
-            InputError: a field is missing, unknown, of another type or out of its limits; the message names the field.
-        """
+        """Returns the record whose `to_json` returned `content`; InputError names the field that is invalid."""
         given = {name: value for name, value in content.items() if name != "format"}
         if "task" not in given:
             raise InputError("lacks the field task")
@@ -154,11 +143,7 @@ class TrainingRecord:
 
 
 def read_record(folder: Path | str) -> TrainingRecord:
-    """Reads the record of a model folder.
-
-    Raises:
-        ModelFolderError: there is no such folder or no valid record in it; the message names the file or the field.
-    """
+    """Reads the record of a model folder; ModelFolderError names the file or the field that is invalid."""
     folder = Path(folder)
     path = folder / RECORD_NAME
     if not folder.is_dir():
@@ -169,17 +154,13 @@ def read_record(folder: Path | str) -> TrainingRecord:
 
 
 def write_record(path: Path, record: TrainingRecord) -> None:
-    """Writes a record to the file `path`; raises InputError if it cannot be written."""
+    """Writes a record to the file `path`."""
     with atomic_write(path) as handle:
         handle.write(json.dumps(record.to_json(), indent=1, allow_nan=False) + "\n")
 
 
 def read_run_file(path: Path | str) -> dict[str, object]:
-    """Reads the options of a run file, YAML or JSON, as `checked_options` returns them.
-
-    Raises:
-        InputError: the file cannot be read, is not a mapping in YAML or JSON, or has an invalid option.
-    """
+    """Reads the options of a run file, YAML or JSON, as `checked_options` returns them."""
     import yaml
 
     path = Path(path)
@@ -198,9 +179,6 @@ def checked_options(content: dict, source: Path | str, names: Sequence[str] | No
     """Returns options with values of the type in `_option_types`; options with the value None are left out.
 
     `source` is the file or flag that has the options, for errors. `names` are the allowed options; None: all.
-
-    Raises:
-        InputError: an option is unknown, or has a value of another type or with a lone surrogate.
     """
     kinds = _option_types()
     known = list(kinds) if names is None else names
@@ -215,7 +193,7 @@ def checked_options(content: dict, source: Path | str, names: Sequence[str] | No
 
 
 def describe_options() -> dict[str, str]:
-    """Returns the meaning, values and default of every option that reads data or trains, by name."""
+    """Returns meaning, values and default of every option of a run file, by name."""
     found = {}
     for options in (DataOptions, TrainingOptions):
         for field in fields(options):
@@ -238,9 +216,6 @@ def write_run_file(
     """Writes all options of a run, given or resolved, except the output folder and the seed of `options`.
 
     Data from memory, which `--config` cannot read again, has no paths.
-
-    Raises:
-        InputError: the file cannot be written.
     """
     import yaml
 

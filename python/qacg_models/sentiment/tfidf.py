@@ -35,10 +35,8 @@ STEPS = 200  # maximum number of L-BFGS iterations
 class Setting:
     """Hyperparameters that cross-validation chooses.
 
-    Attributes:
-        c: inverse strength of the L2 penalty.
-        balanced: whether all classes have the same total weight.
-        joint: whether one regression with shared and per-context weights serves all contexts; else each has its own.
+    `c` is the inverse strength of the L2 penalty. With `balanced`, all classes have the same total weight. With
+    `joint`, one regression with shared and per-context weights serves all contexts; else each context has its own.
     """
 
     c: float
@@ -52,8 +50,6 @@ class Setting:
 
 # The first setting is chosen if cross-validation is impossible; of settings with the same metric, the first is chosen.
 SETTINGS = tuple(Setting(*values) for values in product((1.0, 10.0), (True, False), (False, True)))
-
-
 # For cross-fitted probabilities; with class weights, the probabilities would not match the label shares of the data.
 UNTUNED = Setting(1.0, False, False)
 
@@ -72,8 +68,7 @@ class TfidfBaseline:
 
     Attributes:
         used: number of fitted rows.
-        setting: the chosen hyperparameters.
-        score: the metric of these hyperparameters in cross-validation; None if it is impossible or undefined.
+        setting, score: the chosen hyperparameters, and their metric in cross-validation, or None.
     """
 
     def __init__(self, rows: Sequence[Example], task: Task, fitted: tuple[int, int] = FITTED):
@@ -106,7 +101,7 @@ def cross_fitted(rows: Sequence[Example], task: Task) -> np.ndarray | None:
         return None
     found = np.zeros((len(rows), len(task.labels)))
     for fold in range(folds.max() + 1):
-        train, held = ([row for row, one in zip(rows, folds) if (one == fold) == out] for out in (False, True))
+        train, held = _divided(rows, folds == fold)
         kept = _thinned(train, _stride(train, FITTED))
         grams = _Grams(kept)
         with _one_blas_thread():
@@ -215,14 +210,15 @@ def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
     The metric is None, and the setting the first allowed one, if the metric is undefined for all settings or there are
     too few sentences.
     """
-    few = _some_sentences(rows, _stride(rows, TUNED))
+    stride = _stride(rows, TUNED)
+    few = [row for row in rows if stride == 1 or text_fraction(row.sentence) * stride < 1]  # whole sentences
     settings = [one for one in SETTINGS if not one.joint or _stride(rows, JOINT) <= 1]
     folds = fold_numbers(few)
     if not few or folds.max() < 1 or len(settings) < 2:
         return settings[0], None
     found = {one: np.zeros((len(few), len(task.labels))) for one in settings}
     for fold in range(folds.max() + 1):
-        train, held = ([row for row, one in zip(few, folds) if (one == fold) == out] for out in (False, True))
+        train, held = _divided(few, folds == fold)
         grams = _Grams(train)
         inputs, asked = grams(train), grams(held)
         for one, probabilities in found.items():
@@ -248,6 +244,10 @@ def fold_numbers(rows: Sequence[Example]) -> np.ndarray:
     return np.array([numbers[row.sentence] for row in rows])
 
 
+def _divided(rows: Sequence[Example], held: np.ndarray) -> tuple[list[Example], list[Example]]:
+    return [row for row, out in zip(rows, held) if not out], [row for row, out in zip(rows, held) if out]
+
+
 def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
     """Returns the smallest stride, at least 1, with which one row in `stride` is within the limits.
 
@@ -255,11 +255,6 @@ def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
     """
     most_rows, most_characters = limits
     return max(1.0, len(rows) / most_rows, sum(len(row.sentence) for row in rows) / most_characters)
-
-
-def _some_sentences(rows: Sequence[Example], stride: float) -> list[Example]:
-    """Returns all rows of about one in `stride` sentences, chosen by a hash of the text."""
-    return [row for row in rows if stride == 1 or text_fraction(row.sentence) * stride < 1]
 
 
 def _thinned(rows: Sequence[Example], stride: float) -> list[Example]:

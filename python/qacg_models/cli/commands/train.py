@@ -30,30 +30,17 @@ FLAGS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s --data PATH [PATH ...] --output DIR [option ...]"
+    absent = argparse.SUPPRESS
     parser.add_argument(
-        "--data",
-        nargs="+",
-        action="extend",
-        default=argparse.SUPPRESS,
-        metavar="PATH",
-        help="folder with the files of the splits, or one or several files",
+        "--data", nargs="+", action="extend", default=absent, metavar="PATH", help="folder of the splits, or files"
     )
-    parser.add_argument("--output", default=argparse.SUPPRESS, metavar="DIR", help="folder to create for the model")
+    parser.add_argument("--output", default=absent, metavar="DIR", help="folder to create for the model")
     parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="options as YAML or JSON, such as MODEL/run.yaml; --set and flags override them",
+        "--config", type=Path, metavar="FILE", help="options as YAML or JSON, such as MODEL/run.yaml; flags override it"
     )
     add_set_flag(parser, "an option of the configuration, such as schedule=linear; --set NAME= describes it")
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        nargs="+",
-        default=argparse.SUPPRESS,
-        metavar="N",
-        help="seeds of training; with several, each model is in OUTPUT/seed-N (default: 0)",
-    )
+    seeds = "seeds of training; with several, each model is in OUTPUT/seed-N (default: 0)"
+    parser.add_argument("--seeds", type=int, nargs="+", default=absent, metavar="N", help=seeds)
     parser.add_argument("--resume", action="store_true", help="continue an unfinished run from its newest checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing model or unfinished run")
     parser.add_argument("--rows", type=Path, metavar="DIR", help="folder for records of the metrics, for qacg table")
@@ -63,11 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def given_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """Returns the options that the file of --config, --set or flags give, and all other arguments, by name.
-
-    Raises:
-        InputError: the file cannot be used, an option is unknown, or a value has another type.
-    """
+    """Returns the options that the file of --config, --set or flags give, and all other arguments, by name."""
     from qacg_models.sentiment.record import checked_options, read_run_file
 
     file = {} if arguments.config is None else read_run_file(arguments.config)

@@ -43,30 +43,8 @@ from qacg_models.sentiment.tfidf import TfidfBaseline
 from qacg_models.sentiment.trained_model import TrainedModel, declare_task, load_trained, write_card
 from qacg_models.sentiment.training.rows import encode_splits
 from qacg_models.sentiment.training.start import begin_model, begin_tokenizer, resolve_options
+from qacg_models.utils import files, machine
 from qacg_models.utils.fields import read_json_as
-from qacg_models.utils.files import (
-    OLD,
-    atomic_write,
-    explain_write_errors,
-    lock_output,
-    remove_folder,
-    replace_folder,
-    unfinished_path,
-)
-from qacg_models.utils.machine import (
-    cpu_threads,
-    hidden_library_bars,
-    is_main,
-    is_out_of_memory,
-    join_group,
-    local_device,
-    main_only,
-    now,
-    origin,
-    run_on_main,
-    wait_for_all,
-    world_size,
-)
 from qacg_models.utils.text import counted
 
 if TYPE_CHECKING:
@@ -97,8 +75,7 @@ def train(
 
     During training, all files except TensorBoard's and the lock file are in the folder `output`.unfinished. At the end
     the model in it is renamed to `output`, so at any time `output` is absent, unchanged or complete. Under torchrun
-    every process must call this function. Only one thread of a process may train at a time, because the random
-    generators are those of the process.
+    every process must call this function. Only one thread of a process trains at a time.
 
     Args:
         dataset: the data set; it has the splits train and dev, or train and test for the protocol "released". All
@@ -117,10 +94,11 @@ def train(
             is in the way; the run to resume differs; a file cannot be written; or another run writes to `output`.
         OSError: a folder cannot be created, renamed or deleted.
     """
-    join_group()
-    output, say = Path(output), main_only(say)
-    _print_warnings(dataset, say)
-    with _ONE_TRAINING, lock_output(output, say):
+    machine.join_group()
+    output, say = Path(output), machine.main_only(say)
+    for warning in dataset.warnings:
+        say(warning.describe())
+    with _ONE_TRAINING, files.lock_output(output, say):
         return _train(dataset, output, options or TrainingOptions(), overwrite=overwrite, resume=resume, say=say)
 
 
@@ -134,41 +112,43 @@ def train_seeds(
     resume: bool = False,
     say: Say = print,
 ) -> list[TrainingRecord]:
-    """Trains once per seed, and returns the records, in the order of `seeds`, which are distinct integers.
+    """Trains once per seed, as `train`, and returns the records, in the order of `seeds`, which are distinct integers.
 
     The model of a single seed is in `output`. With several seeds, the models are in `output/seed-N`,
     `output/seeds.json` has the mean and standard deviation of the metrics, and `output/run.yaml` has the options. Each
-    seed has its own folder of TensorBoard logs. The other arguments are those of `train`.
+    seed has its own folder of TensorBoard logs.
 
     Raises:
         InputError: `seeds` is empty or repeats an integer; `train` raises InputError for a seed; or, with several
             seeds, `output` is a file, or a folder with files, and neither `overwrite` nor `resume` is set.
-        OSError: a folder cannot be created, renamed or deleted.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: expected one or several different integers, got {list(seeds)}.")
     every = [replace(options, seed=seed) for seed in seeds]  # all seeds are checked before the first one is trained
     if len(seeds) == 1:
         return [train(dataset, output, every[0], overwrite=overwrite, resume=resume, say=say).record]
-    join_group()
-    output, say = Path(output), main_only(say)
-    _print_warnings(dataset, say)
-    with _ONE_TRAINING, lock_output(output, say):
-        run_on_main(lambda: _check_seeds_folder(output, overwrite or resume))
+    machine.join_group()
+    output, say = Path(output), machine.main_only(say)
+    for warning in dataset.warnings:
+        say(warning.describe())
+    with _ONE_TRAINING, files.lock_output(output, say):
+        machine.run_on_main(lambda: _check_seeds_folder(output, overwrite or resume))
         records = []
         for chosen in every:
             folder, logs = output / f"seed-{chosen.seed}", options.tensorboard
             chosen = replace(chosen, tensorboard=logs and str(Path(logs, folder.name)))
             say(f"seed {chosen.seed}")
-            with lock_output(folder, say):
+            with files.lock_output(folder, say):
                 records.append(_train(dataset, folder, chosen, overwrite=overwrite, resume=resume, say=say).record)
-        run_on_main(lambda: _write_seeds(dataset, output, resolve_options(options, dataset), records))
+        resolved = resolve_options(options, dataset)
+
+        def write() -> None:
+            with files.atomic_write(output / SUMMARY_NAME) as handle:
+                handle.write(json.dumps(summarize(records), indent=1, allow_nan=False) + "\n")
+            write_run_file(output / RUN_NAME, dataset.sources, dataset.options, resolved, list(seeds))
+
+        machine.run_on_main(write)
     return records
-
-
-def _print_warnings(dataset: Dataset, say: Say) -> None:
-    for warning in dataset.warnings:
-        say(warning.describe())
 
 
 def _check_seeds_folder(output: Path, continues: bool) -> None:
@@ -179,25 +159,18 @@ def _check_seeds_folder(output: Path, continues: bool) -> None:
         )
 
 
-def _write_seeds(dataset: Dataset, output: Path, options: TrainingOptions, records: Sequence[TrainingRecord]) -> None:
-    with atomic_write(output / SUMMARY_NAME) as handle:
-        handle.write(json.dumps(summarize(records), indent=1, allow_nan=False) + "\n")
-    seeds = [record.options.seed for record in records]
-    write_run_file(output / RUN_NAME, dataset.sources, dataset.options, options, seeds)
-
-
 def summarize(records: Sequence[TrainingRecord]) -> dict:
     """Returns the mean and sample standard deviation of every metric over the seeds, by split, as JSON values.
 
-    `metrics` has, by split and metric, the keys `mean`, `deviation` and `values` (one per seed). Mean and deviation are
-    None if the metric is undefined for a seed; the deviation is also None for a single record. The other keys are
-    `seeds`, `selected_on` (the split that selected the checkpoints), `tfidf` and `majority` (the baselines of the first
-    record), and `seconds` (the sum).
+    Mean and deviation are None if the metric is undefined for a seed; the deviation is also None for a single record.
+    `selected_on` is the split that selected the checkpoints, `tfidf` and `majority` are the baselines of the first
+    record, and `seconds` is the sum.
     """
-    every = [record.to_json()["metrics"] for record in records]
+    every = [record.to_json() for record in records]
+    first = every[0]
 
     def statistic(split: str, name: str) -> dict:
-        values = [metrics[split][name] for metrics in every]
+        values = [record["metrics"][split][name] for record in every]
         complete = None not in values
         return {
             "mean": statistics.fmean(values) if complete else None,
@@ -205,16 +178,15 @@ def summarize(records: Sequence[TrainingRecord]) -> dict:
             "values": values,
         }
 
-    first = records[0]
     return {
         "seeds": [record.options.seed for record in records],
-        "selected_on": first.selected.split,
+        "selected_on": first["selected"]["split"],
         "metrics": {
             split: {name: statistic(split, name) for name in metrics if name != "undefined"}
-            for split, metrics in every[0].items()
+            for split, metrics in first["metrics"].items()
         },
-        "tfidf": first.to_json()["tfidf"],
-        "majority": first.to_json()["majority"],
+        "tfidf": first["tfidf"],
+        "majority": first["majority"],
         "seconds": math.fsum(record.seconds for record in records),
     }
 
@@ -224,7 +196,7 @@ def selection_split(options: TrainingOptions) -> str:
     return "test" if options.protocol == "released" else "dev"
 
 
-@hidden_library_bars()
+@machine.hidden_library_bars()
 def _train(
     dataset: Dataset, output: Path, options: TrainingOptions, *, overwrite: bool, resume: bool, say: Say
 ) -> TrainedModel:
@@ -236,22 +208,25 @@ def _train(
     run = _Run(dataset, options, output, say)
     choices = run_choices(options, dataset.options, file_digests(dataset))
     if resume and not run.folder.exists() and (output / RECORD_NAME).is_file():
-        run_on_main(lambda: remove_folder(run.folder))  # its deletion may have been interrupted
+        machine.run_on_main(lambda: files.remove_folder(run.folder))  # its deletion may have been interrupted
         say(f"{output}: the run is finished; nothing is left to resume")
-        return _finished(output, choices)
+        trained = load_trained(output)
+        digests = {split: part.sha256 for split, part in trained.record.data.items()}
+        check_choices(output, run_choices(trained.record.options, trained.data_options, digests), choices)
+        return trained
     say(starts[0])
     # Another number of processes means other batches, another order and other random numbers.
-    choices |= {"torchrun": {"processes": world_size()}}
-    checkpoint = run_on_main(lambda: open_folder(run, choices, overwrite, resume))
+    choices |= {"torchrun": {"processes": machine.world_size()}}
+    checkpoint = machine.run_on_main(lambda: open_folder(run, choices, overwrite, resume))
     try:
-        with cpu_threads(options.threads):
+        with machine.cpu_threads(options.threads):
             _fit(run, checkpoint)
-        run_on_main(lambda: _finish(run))
+        machine.run_on_main(lambda: _finish(run))
     except BaseException:
-        if is_main():
+        if machine.is_main():
             _leave(run)
         raise
-    wait_for_all()
+    machine.wait_for_all()
     return load_trained(output)
 
 
@@ -270,21 +245,15 @@ class _Run:
 
     @property
     def folder(self) -> Path:
-        """The folder OUTPUT.unfinished."""
-        return unfinished_path(self.output)
+        return files.unfinished_path(self.output)
 
     @property
     def model(self) -> Path:
-        """The folder of the model before it is renamed to the output."""
         return self.folder / MODEL
 
 
 def check_output(output: Path | str, overwrite: bool) -> None:
-    """Checks that a run, which may replace a model if `overwrite` is set, would not destroy an existing folder.
-
-    Raises:
-        InputError: `output` is a file, a model folder that may not be replaced, or another folder with files.
-    """
+    """Raises InputError if `output` is a file, a folder of other files, or a model that may not be overwritten."""
     output = Path(output)
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
@@ -302,7 +271,7 @@ def check_output(output: Path | str, overwrite: bool) -> None:
 def run_choices(options: TrainingOptions, data_options: DataOptions, digests: Mapping[str, str]) -> dict:
     """Returns all on which the weights depend except the number of processes, as a JSON file would store it.
 
-    The time limit is left out, because it only decides when training ends. `digests` are those of the splits' files.
+    The time limit only decides when training ends. `digests` are those of the splits' files.
     """
     training = asdict(options)
     del training["minutes"]
@@ -321,23 +290,10 @@ def check_choices(folder: Path, before: dict, now: dict) -> None:
                 )
 
 
-def _finished(output: Path, choices: dict) -> TrainedModel:
-    """Returns the model of a finished run; raises InputError if its options or data files were different."""
-    trained = load_trained(output)
-    record = trained.record
-    trained_files = {split: part.sha256 for split, part in record.data.items()}
-    check_choices(output, run_choices(record.options, record.data_options, trained_files), choices)
-    return trained
-
-
 def open_folder(run: _Run, choices: dict, overwrite: bool, resume: bool) -> Path | None:
     """Creates OUTPUT.unfinished, or opens that of a killed run, which was allowed to replace the output.
 
-    Returns:
-        The checkpoint to resume from, the newest whole one; None to start at the first step.
-
-    Raises:
-        InputError: an unfinished run or another folder is in the way, or the run to resume has other choices.
+    Returns the newest whole checkpoint; None to start at the first step.
     """
     folder, choices_path = run.folder, run.folder / CHOICES_NAME
     exists = choices_path.is_file()
@@ -355,9 +311,9 @@ def open_folder(run: _Run, choices: dict, overwrite: bool, resume: bool) -> Path
         raise InputError(f"{folder}: is an unfinished run. Continue it with --resume, or start over with --overwrite.")
     if resume:
         run.say("there is no unfinished run; starting a new one")
-    remove_folder(folder)
+    files.remove_folder(folder)
     folder.mkdir(parents=True)
-    with atomic_write(choices_path) as handle:
+    with files.atomic_write(choices_path) as handle:
         handle.write(json.dumps(choices, indent=1) + "\n")
     return None
 
@@ -366,7 +322,7 @@ def _newest_checkpoint(run: _Run) -> Path | None:
     from qacg_models.sentiment.training.trainer import WRITING, checkpoints, damage_of
 
     # A killed run may have left these; the old model is only needed if nothing has replaced it.
-    for name in (WRITING, MODEL, *([OLD] if run.output.exists() else [])):
+    for name in (WRITING, MODEL, *([files.OLD] if run.output.exists() else [])):
         shutil.rmtree(run.folder / name, ignore_errors=True)
     for checkpoint in reversed(checkpoints(run.folder)):
         if (damage := damage_of(checkpoint)) is None:
@@ -383,7 +339,7 @@ def _leave(run: _Run) -> None:
 
     if found := checkpoints(run.folder):
         run.say(f"{run.folder} still has {found[-1].name}; --resume continues from it")
-    elif not (run.folder / OLD).exists():
+    elif not (run.folder / files.OLD).exists():
         shutil.rmtree(run.folder, ignore_errors=True)
 
 
@@ -395,7 +351,7 @@ def _fit(run: _Run, checkpoint: Path | None) -> None:
 
     options, dataset, say = run.options, run.dataset, run.say
     set_seed(options.seed)
-    made_with = origin()  # at the start, because the checkout can change while training runs
+    made_with = machine.origin()  # at the start, because the checkout can change while training runs
     tokenizer = begin_tokenizer(dataset, options)
     model = begin_model(dataset, options, tokenizer, say)
     splits = encode_splits(dataset, run.split, options, tokenizer, model.config, say)
@@ -415,7 +371,7 @@ def _fit(run: _Run, checkpoint: Path | None) -> None:
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except RuntimeError as error:
-        if not is_out_of_memory(error):
+        if not machine.is_out_of_memory(error):
             raise
         raise InputError(_out_of_memory(options)) from error
     finally:
@@ -423,7 +379,7 @@ def _fit(run: _Run, checkpoint: Path | None) -> None:
     # Encoding sets the tokenizer's truncation and padding, which no model needs.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
-    run_on_main(lambda: _write_model(run, trainer, tokenizer, made_with))
+    machine.run_on_main(lambda: _write_model(run, trainer, tokenizer, made_with))
 
 
 def plan(options: TrainingOptions, rows: int, split: str) -> str:
@@ -459,37 +415,30 @@ def _out_of_memory(options: TrainingOptions) -> str:
 def _write_model(
     run: _Run, trainer: AspectTrainer, tokenizer: PreTrainedTokenizerFast, made_with: dict[str, object]
 ) -> None:
-    """Writes the best weights, the tokenizer, run.yaml and the record to the run folder."""
+    """Writes the best weights, the tokenizer, run.yaml and a record without metrics to the run folder."""
     from qacg_kernels.backends import dispatch
+    from qacg_models.sentiment.training.trainer import evaluations
 
-    seconds, task = trainer.seconds(), run.dataset.task
+    seconds, dataset, task = trainer.seconds(), run.dataset, run.dataset.task
     if not trainer.best:
         raise InputError(
             f"{run.split}: expected rows on which {task.selection} is defined, to select a checkpoint, got no such"
             f" rows. Add rows with other labels to {run.split}."
         )
     trainer.model.load_state_dict(trainer.best)
-    with explain_write_errors(run.folder):
+    with files.explain_write_errors(run.folder):
         trainer.model.save_pretrained(run.model)
         tokenizer.save_pretrained(run.model)
-        write_run_file(run.model / RUN_NAME, run.dataset.sources, run.dataset.options, run.options, [run.options.seed])
-    made_with = made_with | {"machine": made_with["machine"] | {"attention": dispatch.chosen_so_far()}}
-    write_record(run.model / RECORD_NAME, _record(run, trainer, seconds, made_with))
-
-
-def _record(run: _Run, trainer: AspectTrainer, seconds: float, made_with: dict[str, object]) -> TrainingRecord:
-    """Returns the record of a training, without metrics."""
-    from qacg_models.sentiment.training.trainer import evaluations
-
-    dataset, state, digests = run.dataset, trainer.state, file_digests(run.dataset)
-    return TrainingRecord(
-        task=dataset.task,
+        write_run_file(run.model / RUN_NAME, dataset.sources, dataset.options, run.options, [run.options.seed])
+    state, digests = trainer.state, file_digests(dataset)
+    record = TrainingRecord(
+        task=task,
         targets=dataset.targets,
         max_length=run.options.max_length,
         options=run.options,
         data_options=dataset.options,
-        selected=Selection(run.split, dataset.task.selection, state.best_global_step, state.best_metric),
-        label_shares=tuple(label_shares(dataset.splits["train"], dataset.task)),
+        selected=Selection(run.split, task.selection, state.best_global_step, state.best_metric),
+        label_shares=tuple(label_shares(dataset.splits["train"], task)),
         overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
         data={name: SplitFile(len(rows), digests[name]) for name, rows in dataset.splits.items()},
         warnings=dataset.warnings,
@@ -498,18 +447,16 @@ def _record(run: _Run, trainer: AspectTrainer, seconds: float, made_with: dict[s
         seconds=seconds,
         ended=trainer.ending.reason(state),
         loss=tuple((entry["step"], entry["loss"]) for entry in state.log_history if "loss" in entry),
-        **made_with,
-        written=now(),
-        metrics={},
-        tfidf={},
-        majority={},
-        confusion={},
+        **made_with | {"machine": made_with["machine"] | {"attention": dispatch.chosen_so_far()}},
+        written=machine.now(),
+        **{name: {} for name in ("metrics", "tfidf", "majority", "confusion")},
     )
+    write_record(run.model / RECORD_NAME, record)
 
 
 def _finish(run: _Run) -> None:
     """Adds temperatures, metrics and the model card to the model in the run folder, and renames it to the output."""
-    trained = load_trained(run.model, device=local_device())
+    trained = load_trained(run.model, device=machine.local_device())
     # Metrics are those of the files on the disk, not of the model in memory.
     logits = {split: trained.logits(rows) for split, rows in run.dataset.splits.items() if split != "train"}
     rows = [(row.label, row.sentence) for row in run.dataset.splits.get(SPLIT, ())]  # reads a large table once
@@ -523,8 +470,8 @@ def _finish(run: _Run) -> None:
     declare_task(trained)
     trained.model.config.save_pretrained(run.model)
     write_card(run.model, trained)
-    replace_folder(run.model, run.output)
-    remove_folder(run.folder)
+    files.replace_folder(run.model, run.output)
+    files.remove_folder(run.folder)
 
 
 def _metrics(trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray], say: Say) -> dict[str, dict]:

@@ -38,13 +38,7 @@ RowKey = int | tuple[int, int]
 
 
 class EncodedSplits(NamedTuple):
-    """The rows that the Trainer reads.
-
-    Attributes:
-        train: features of the training split, in the order of the data.
-        evaluated: features of the rows that select checkpoints (`evaluation_sample`), shortest first.
-        evaluated_rows: the examples of `evaluated`, in the same order.
-    """
+    """Features of train, and of the rows that select checkpoints, shortest first, with their examples."""
 
     train: FeatureTable
     evaluated: list[dict]
@@ -59,11 +53,7 @@ def encode_splits(
     config: EncoderConfig,
     say: Callable[[str], None],
 ) -> EncodedSplits:
-    """Encodes train and the split that selects checkpoints.
-
-    Raises:
-        InputError: `max_length` leaves no room for text.
-    """
+    """Encodes train and the split that selects checkpoints."""
     contexts = getattr(config, "contexts", None)
 
     def encode(name: str, rows: Sequence[Example]) -> FeatureTable:
@@ -162,11 +152,7 @@ class EpochSampler(Sampler):
 
 
 class WordDropout:
-    """Replaces a share of the tokens of the first segment by the unknown token; special tokens are kept.
-
-    Raises:
-        InputError: `share` is not 0 and the tokenizer has no unknown token.
-    """
+    """Replaces a share of the tokens of the first segment by the unknown token; special tokens are kept."""
 
     def __init__(self, share: float, unknown: int | None, special: Iterable[int]):
         if share and unknown is None:

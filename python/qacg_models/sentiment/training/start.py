@@ -34,32 +34,27 @@ Say = Callable[[str], None]
 
 PRETRAINED = "minilm"
 PRETRAINED_POSITIONS = 512
-# The language is estimated from the distinct texts: from all of them if there are fewer than twice this number,
-# otherwise from evenly spaced ones, at least this number and less than twice as many.
+# At least this number of distinct texts, and less than twice as many, are examined for their language.
 EXAMINED = 1_000
 # Minimum share of words that are one token of MiniLM's vocabulary. English reviews have 0.91 to 0.96; German, French,
 # Spanish, Dutch and Italian ones 0.44 to 0.57.
 MIN_WHOLE_WORDS = 0.7
-# Maximum share of letters other than a to z: the vocabulary has single Cyrillic and Chinese characters, but few words
-# of these scripts.
+# Maximum share of letters other than a to z: the vocabulary has single Cyrillic and Chinese characters.
 MAX_FOREIGN_LETTERS = 0.05
-# Limits of the number of steps between two evaluations. With fewer steps, differences between evaluations are noise;
-# with more steps, the best weights may be missed.
+# Limits of the number of steps between two evaluations: fewer give noise, more may miss the best weights.
 MIN_BETWEEN, MAX_BETWEEN = 50, 500
-# Up to this number of training rows, a checkpoint is fine-tuned for a fixed number of epochs; with more rows, until the
-# metric on dev stops improving.
+# Up to this number of training rows, a checkpoint is fine-tuned for a fixed number of epochs.
 COUNTED_ROWS = 24_000
 # With fewer dev rows, the best checkpoint on dev is a matter of chance, so the last one is kept.
 MIN_ROWS_TO_SELECT = 500
 # Minimum epochs and steps of fine-tuning. Half as many steps lost 11 points of macro-F1 on 300 SemEval sentences.
 MIN_EPOCHS, MIN_STEPS = 4, 400
-# Maximum number of sentences from which a vocabulary is learned; more sentences change only tokens of the rarest words.
-MAX_SENTENCES = 500_000
-# Standard deviation of random weights: large, for models of two layers.
-INITIALIZER_RANGE = 0.08
+MAX_SENTENCES = 500_000  # from which a vocabulary is learned; more change only tokens of the rarest words
+INITIALIZER_RANGE = 0.08  # standard deviation of random weights: large, for models of two layers
 # Lambda starts at 0.1, so that the context projections get gradients. The bias keeps the sum of a row of the
 # quasi-attention map near 1, the sum of a softmax row.
 NAMES_FIELDS = {"quasi_bias": "-log(keys)", "beta": 0.9, "gamma": 0.9}
+NEW_CONTEXTS = {"context_projection": "hidden"}
 
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -70,10 +65,6 @@ def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambd
     These options stay None: those without a default, such as `tensorboard`; those that the checkpoint defines or the
     model lacks; and `from_checkpoint` for random weights. Options that this function has returned are returned
     unchanged. `say` is called with a line that names the start and the reason.
-
-    Raises:
-        InputError: the data has no training split; an option does not fit the data, the model or another option; the
-            checkpoint does not exist; or the package that contains it is not installed.
     """
     if "train" not in dataset.splits:
         raise InputError(f"data: expected the split 'train', got {', '.join(dataset.splits)}.")
@@ -233,11 +224,7 @@ def _size(config: dict[str, Any], field: str) -> int | None:
 
 
 def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
-    """Returns the given tokenizer, otherwise that of the checkpoint, otherwise one trained on the split train.
-
-    Raises:
-        InputError: the tokenizer cannot be loaded, or `vocab_size` does not exceed the number of special tokens.
-    """
+    """Returns the given tokenizer, otherwise that of the checkpoint, otherwise one trained on the split train."""
     if options.tokenizer is not None:
         return load_tokenizer(options.tokenizer, lowercase=not options.cased)
     if options.from_checkpoint is not None:
@@ -253,12 +240,7 @@ def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTok
 def begin_model(
     dataset: Dataset, options: TrainingOptions, tokenizer: PreTrainedTokenizerFast, say: Say
 ) -> EncoderPreTrainedModel:
-    """Returns the model at the start of training, with random weights or those of a checkpoint.
-
-    Raises:
-        InputError: the checkpoint cannot be used, or has too few positions or too small a vocabulary; or
-            `context_from_layer` or `frozen_layers` is too large.
-    """
+    """Returns the model at the start of training, with random weights or those of a checkpoint."""
     entry = BACKBONES[options.model]
     labels = dataset.task.labels
     fields: dict[str, object] = {
@@ -272,9 +254,8 @@ def begin_model(
         fields |= {"contexts": list(dataset.contexts), "context_standalone": options.context_standalone}
     if entry.context_from_layer:
         fields["context_from_layer"] = options.context_from_layer
-    new_contexts: dict[str, object] = {"context_projection": "hidden"} if entry.context_projection else {}
     if options.from_checkpoint is not None:
-        return _from_checkpoint(dataset, options, tokenizer, fields, new_contexts, say)
+        return _from_checkpoint(dataset, options, tokenizer, fields, say)
     if (options.context_from_layer or 0) >= options.layers:
         raise InputError(
             f"context_from_layer: expected 0 to {options.layers - 1}, for a model of {options.layers} layers, got"
@@ -291,23 +272,15 @@ def begin_model(
         initializer_range=INITIALIZER_RANGE,
         pad_token_id=tokenizer.pad_token_id,
         **fields,
-        **new_contexts,
+        **(NEW_CONTEXTS if entry.context_projection else {}),
     )
     return kind._from_config(config, attn_implementation=options.attention)
 
 
 def _from_checkpoint(
-    dataset: Dataset,
-    options: TrainingOptions,
-    tokenizer: PreTrainedTokenizerFast,
-    fields: dict[str, object],
-    new_contexts: dict[str, object],
-    say: Say,
+    dataset: Dataset, options: TrainingOptions, tokenizer: PreTrainedTokenizerFast, fields: dict[str, object], say: Say
 ) -> EncoderPreTrainedModel:
-    """Returns the model with the weights of a checkpoint.
-
-    `fields` are fields of its configuration, and `new_contexts` further ones if the checkpoint has no contexts.
-    """
+    """Returns the model with the weights of a checkpoint, and `fields` in its configuration."""
     from qacg_models.checkpoints.files import open_source
     from qacg_models.checkpoints.fitting import CONTEXTS, Permissions
 
@@ -315,8 +288,8 @@ def _from_checkpoint(
     source = open_source(located(options.from_checkpoint))
     is_new = entry.contexts and CONTEXTS not in source.tensors
     from_names = is_new and entry.starts_from_names and options.context_standalone and options.protocol == "dev"
-    if is_new:
-        fields = fields | new_contexts
+    if is_new and entry.context_projection:
+        fields = fields | NEW_CONTEXTS
     if from_names and entry.quasi_attention:
         fields = fields | NAMES_FIELDS
     model, loading = load_class(entry).from_source(
@@ -372,14 +345,13 @@ def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_context
     With `new_contexts`, the layers from `context_from_layer` on have new weights for the aspect, and cannot be frozen.
     """
     layers = model.base_model.encoder.layer
-    most, counted, note = len(layers), f"the number of layers of {options.from_checkpoint}", ""
+    most, counted = len(layers), f"the number of layers of {options.from_checkpoint}"
     if new_contexts:
-        most, counted = options.context_from_layer or 0, "the number of layers below context_from_layer"
-        note = " The other layers have new weights, which read the aspect."
+        most = options.context_from_layer or 0
+        counted = "the number of layers below context_from_layer, whose weights are not new"
     if options.frozen_layers > most:
         raise InputError(
-            f"frozen_layers: expected at most {most}, {counted}, got {options.frozen_layers}.{note} Set a smaller"
-            " frozen_layers."
+            f"frozen_layers: expected at most {most}, {counted}, got {options.frozen_layers}. Set a smaller number."
         )
     for part in (model.base_model.embeddings, *layers[: options.frozen_layers]):
         part.requires_grad_(False)
@@ -401,14 +373,8 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
     from qacg_models.layers.encoder import ContextBertEncoder
 
     bert, config = model.bert, model.config
-    names = tokenizer(
-        list(config.contexts),
-        padding=True,
-        truncation=True,
-        max_length=config.max_position_embeddings,
-        return_special_tokens_mask=True,
-        return_tensors="pt",
-    )
+    settings = {"padding": True, "truncation": True, "max_length": config.max_position_embeddings}
+    names = tokenizer(list(config.contexts), **settings, return_special_tokens_mask=True, return_tensors="pt")
     tokens = names["attention_mask"].bool() & ~names["special_tokens_mask"].bool()
     visible = names["attention_mask"].bool()[:, None, None, :]
     was_training = model.training

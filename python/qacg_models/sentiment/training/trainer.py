@@ -55,10 +55,8 @@ WEIGHT_DECAY = 0.01  # decoupled, on all parameters but biases and LayerNorm
 # Maximum norm of all gradients together; with the protocol "released", of the gradient of each tensor.
 MAX_GRAD_NORM = 1.0
 EVALUATION_BATCH = 64
-# The number of epochs for the Trainer if only patience or the time limit ends training.
-ENDLESS_EPOCHS = 100_000
-# With the schedule "steady", the warm-up is the share `warmup` of this number of steps.
-OPEN_STEPS = 1_000
+ENDLESS_EPOCHS = 100_000  # for the Trainer, if only patience or the time limit ends training
+OPEN_STEPS = 1_000  # with the schedule "steady", the warm-up is the share `warmup` of this number of steps
 STEPS_BETWEEN_CHECKS = 10  # steps between checks of the time limit with several processes, which have to agree
 # The larger POWER, the more the average depends on the last steps: mainly on the last 1 / (POWER + 1) of all steps.
 POWER = 8
@@ -72,11 +70,9 @@ class AspectTrainer(Trainer):
 
     Args:
         options: options of training, from `resolve_options`.
-        model: the model to train.
-        tokenizer: tokenizer of the model.
+        model, tokenizer: the model to train, and its tokenizer.
         splits: encoded rows of the training split and of the split that selects checkpoints.
-        metrics: computes the metrics of an evaluation; `metrics.task.selection` is the name of the metric that selects
-            the best weights.
+        metrics: computes the metrics of an evaluation; that of `metrics.task.selection` selects the best weights.
         folder: folder of the run.
         checkpoint: checkpoint to resume from; None: start at the first step.
 
@@ -103,26 +99,26 @@ class AspectTrainer(Trainer):
             self.seconds_before = json.loads((checkpoint / SECONDS_NAME).read_text())["seconds"]
             if is_main() and (checkpoint / BEST_NAME).exists():
                 self.best = load_file(checkpoint / BEST_NAME)
-        labels, rows = splits.train.labels, len(splits.train)
-        joined = JoinedTexts(splits.train, options.join_texts, options.max_length) if options.join_texts else None
-        texts = splits.train.texts() if getattr(model.config, "shares_texts", False) else None
-        self.sampler = EpochSampler(labels, options.balance, options.seed, joined, texts)
-        self.offsets = label_offsets(labels, model.config.num_labels, options.logit_adjustment or 0.0)
+        train, rows = splits.train, len(splits.train)
+        joined = JoinedTexts(train, options.join_texts, options.max_length) if options.join_texts else None
+        texts = train.texts() if getattr(model.config, "shares_texts", False) else None
+        self.sampler = EpochSampler(train.labels, options.balance, options.seed, joined, texts)
+        self.offsets = label_offsets(train.labels, model.config.num_labels, options.logit_adjustment or 0.0)
         self.ending = Ending(options.minutes, options.patience, self.seconds)
         self.average = WeightAverage(checkpoint) if options.schedule == "steady" else None
         self.bar = StepBar(options.step_limit(rows), selection, metrics.split)
-        callbacks = [self.ending, _SetEpoch(self.sampler), *([] if self.average is None else [self.average])]
+        callbacks = [self.ending, _SetEpoch(self.sampler), self.average]
         if is_main():
-            callbacks += [self.bar, *([] if options.tensorboard is None else [tensorboard(options.tensorboard)])]
+            callbacks += [self.bar, options.tensorboard and tensorboard(options.tensorboard)]
         released = options.protocol == "released"
         super().__init__(
             model=model,
             args=training_arguments(folder, options, rows, selection),
-            train_dataset=joined or splits.train,
+            train_dataset=joined or train,
             eval_dataset=splits.evaluated,
             data_collator=batch_maker(model, tokenizer),
             compute_metrics=metrics,
-            callbacks=callbacks,
+            callbacks=list(filter(None, callbacks)),
             optimizer_cls_and_kwargs=(BertAdam, {"lr": options.learning_rate}) if released else None,
         )
         for default in (ProgressCallback, PrinterCallback):
@@ -285,11 +281,7 @@ def damage_of(checkpoint: Path) -> str | None:
 
 
 def training_arguments(folder: Path, options: TrainingOptions, rows: int, selection: str) -> TrainingArguments:
-    """Returns the arguments of the Trainer, for `rows` training rows and the metric `selection`.
-
-    Raises:
-        InputError: there is a single process, although several GPUs are visible.
-    """
+    """Returns the arguments of the Trainer, for `rows` training rows and the metric `selection`."""
     if world_size() == 1 and torch.cuda.device_count() > 1:
         raise InputError(
             f"CUDA_VISIBLE_DEVICES: expected one GPU per process, got {torch.cuda.device_count()}. Start one process"
@@ -412,7 +404,7 @@ class Ending(TrainerCallback):
             control.should_training_stop = True
 
     def reason(self, state: TrainerState) -> str:
-        """Returns the reason why training ended, one of `record.ENDS`."""
+        """Returns the reason why training ended, for `TrainingRecord.ended`."""
         if state.global_step >= state.max_steps:
             return "steps"
         return "minutes" if self.timed_out else "patience"
@@ -433,8 +425,7 @@ class WeightAverage(TrainerCallback):
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         self.weights = {name: value.detach().clone() for name, value in model.named_parameters()}
         if self.checkpoint is not None:
-            for name, value in load_file(self.checkpoint / AVERAGE_NAME).items():
-                self.weights[name].copy_(value)
+            self.weights |= load_file(self.checkpoint / AVERAGE_NAME, device=str(model.device))
 
     @torch.no_grad()
     def on_step_end(self, args, state, control, model=None, **kwargs):
@@ -446,17 +437,11 @@ class WeightAverage(TrainerCallback):
     def applied_to(self, model: torch.nn.Module) -> Iterator[None]:
         """Sets the model's weights to the average inside the block, and restores the weights bit for bit at its end."""
         own = {name: value.detach().clone() for name, value in model.named_parameters()}
-        _copy(self.weights, model)
+        model.load_state_dict(self.weights, strict=False)  # without the buffers
         try:
             yield
         finally:
-            _copy(own, model)
-
-
-@torch.no_grad()
-def _copy(weights: dict[str, torch.Tensor], model: torch.nn.Module) -> None:
-    for name, value in model.named_parameters():
-        value.copy_(weights[name])
+            model.load_state_dict(own, strict=False)
 
 
 class _SetEpoch(TrainerCallback):
@@ -497,11 +482,7 @@ class StepBar(TrainerCallback):
 
 
 def tensorboard(folder: str) -> TrainerCallback:
-    """Returns a callback that writes the log for TensorBoard to `folder`.
-
-    Raises:
-        InputError: TensorBoard is not installed.
-    """
+    """Returns a callback that writes the log for TensorBoard, which must be installed, to `folder`."""
     from transformers.integrations import TensorBoardCallback
 
     try:
