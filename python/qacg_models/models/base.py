@@ -28,26 +28,15 @@ POOLERS = ("cls", "attention")
 LAYER_NORM_INITIALIZERS = ("identity", "normal")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
-_SIZES = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-}
-_DEFAULTS = _SIZES | {
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "classifier_dropout": None,
-    "initializer_range": 0.02,
-    "layer_norm_initializer": "identity",
-    "layer_norm_eps": 1e-12,
-    "pooler": None,
-    "unpad": False,
-}
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
 # Fields of transformers configurations that are accepted in addition to those of the class, declared or not.
 _COMMON = {
     *inspect.signature(PreTrainedConfig.__init__).parameters,
@@ -111,25 +100,25 @@ class EncoderConfig(CheckedConfig):
     configurations of transformers, the class raises TypeError for unknown fields.
 
     Args:
-        vocab_size: number of word embeddings, 30,522 by default.
-        hidden_size: width of the hidden states, a multiple of num_attention_heads; 768 by default.
-        num_hidden_layers: number of layers, 12 by default.
-        num_attention_heads: number of attention heads, 12 by default.
-        intermediate_size: width of the hidden layer of the feed-forward blocks, 3,072 by default.
-        hidden_act: name of an activation of transformers; "gelu", the default, is the exact GELU, with erf.
-        hidden_dropout_prob: dropout probability of hidden states and in the attention pooler, 0.1 by default.
-        attention_probs_dropout_prob: dropout probability of attention matrices, 0.1 by default.
-        classifier_dropout: dropout probability before the classifier; None, the default: hidden_dropout_prob.
-        max_position_embeddings: number of position embeddings, the largest length in tokens; 512 by default.
-        type_vocab_size: number of token types, 2 by default.
-        initializer_range: standard deviation of initial weights, 0.02 by default.
-        layer_norm_initializer: "identity", the default, initialises every LayerNorm with weights 1 and biases 0, as for
+        vocab_size: number of word embeddings.
+        hidden_size: width of the hidden states, a multiple of num_attention_heads.
+        num_hidden_layers: number of layers.
+        num_attention_heads: number of attention heads.
+        intermediate_size: width of the hidden layer of the feed-forward blocks.
+        hidden_act: name of an activation of transformers; "gelu" is the exact GELU, with erf.
+        hidden_dropout_prob: dropout probability of hidden states and in the attention pooler.
+        attention_probs_dropout_prob: dropout probability of attention matrices.
+        classifier_dropout: dropout probability before the classifier; None: hidden_dropout_prob.
+        max_position_embeddings: number of position embeddings, the largest length in tokens.
+        type_vocab_size: number of token types.
+        initializer_range: standard deviation of initial weights.
+        layer_norm_initializer: "identity" initialises every LayerNorm with weights 1 and biases 0, as for
             BERT; "normal" draws both from N(0, initializer_range²), as the published code does without a checkpoint.
-        layer_norm_eps: added to the variance in LayerNorm, 1e-12 by default.
-        pad_token_id: id of the padding token, 0 by default, or None. Its embedding is trained like other embeddings.
-        pooler: "cls", the default, reads the first token, "attention" a learned average over tokens. The published
+        layer_norm_eps: added to the variance in LayerNorm.
+        pad_token_id: id of the padding token, or None. Its embedding is trained like other embeddings.
+        pooler: "cls" reads the first token, "attention" a learned average over tokens; None: "cls". The published
             field `full_pooler`, true or false, is read as "attention" or "cls".
-        unpad: whether the encoder removes the padding of padded batches; False by default. Outputs for tokens and the
+        unpad: whether the encoder removes the padding of padded batches. Outputs for tokens and the
             pooled output stay the same; outputs for padding are 0. Hooks receive (T, ...) for T tokens instead of
             (B, L, ...). No effect on a GPU (finding the padding would synchronise with the CPU), under torch.compile,
             for models without pooler, or with output_attentions.
@@ -139,19 +128,52 @@ class EncoderConfig(CheckedConfig):
     # Other model types whose configuration files have the same fields.
     reads: ClassVar[tuple[str, ...]] = ("bert",)
 
-    def __init__(self, *, pad_token_id: int | None = 0, **kwargs: Any):
-        for field, default in _DEFAULTS.items():
-            setattr(self, field, kwargs.pop(field, default))
+    def __init__(
+        self,
+        *,
+        vocab_size: int = 30522,
+        hidden_size: int = 768,
+        num_hidden_layers: int = 12,
+        num_attention_heads: int = 12,
+        intermediate_size: int = 3072,
+        hidden_act: str = "gelu",
+        hidden_dropout_prob: float = 0.1,
+        attention_probs_dropout_prob: float = 0.1,
+        classifier_dropout: float | None = None,
+        max_position_embeddings: int = 512,
+        type_vocab_size: int = 2,
+        initializer_range: float = 0.02,
+        layer_norm_initializer: str = "identity",
+        layer_norm_eps: float = 1e-12,
+        pad_token_id: int | None = 0,
+        pooler: str | None = None,
+        unpad: bool = False,
+        **kwargs: Any,
+    ):
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.intermediate_size = intermediate_size
+        self.hidden_act = hidden_act
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.classifier_dropout = classifier_dropout
+        self.max_position_embeddings = max_position_embeddings
+        self.type_vocab_size = type_vocab_size
+        self.initializer_range = initializer_range
+        self.layer_norm_initializer = layer_norm_initializer
+        self.layer_norm_eps = layer_norm_eps
+        self.unpad = unpad
         if (full_pooler := kwargs.pop("full_pooler", None)) is not None:
             check_flag("full_pooler", full_pooler)
             meant = "attention" if full_pooler else "cls"
-            if self.pooler not in (None, meant):
+            if pooler not in (None, meant):
                 raise ValueError(
-                    f"full_pooler: expected None with pooler={self.pooler!r}, got {full_pooler}, which means {meant!r}"
+                    f"full_pooler: expected None with pooler={pooler!r}, got {full_pooler}, which means {meant!r}"
                 )
-            self.pooler = meant
-        if self.pooler is None:
-            self.pooler = "cls"
+            pooler = meant
+        self.pooler = "cls" if pooler is None else pooler
         self._remove_fixed_fields(kwargs)
         super().__init__(**kwargs)
         self.pad_token_id = pad_token_id  # after super().__init__, which would raise an error with another message
@@ -326,7 +348,7 @@ def span_loss(
     if (start_positions is None) != (end_positions is None):
         given, missing = ("start", "end") if end_positions is None else ("end", "start")
         raise ValueError(f"{missing}_positions: expected a tensor if {given}_positions is given, got None. Pass both.")
-    if start_positions is None:
+    if start_positions is None or end_positions is None:
         return None
     batch, length = start_logits.shape
     losses = []
@@ -341,8 +363,8 @@ def span_loss(
         if outside == "clamp":
             losses.append(F.cross_entropy(logits, positions.clamp(0, length), ignore_index=length))
         else:
-            missing = (positions < 0) | (positions >= length)
-            losses.append(mean_cross_entropy(logits, positions.masked_fill(missing, IGNORED)))
+            absent = (positions < 0) | (positions >= length)
+            losses.append(mean_cross_entropy(logits, positions.masked_fill(absent, IGNORED)))
     return (losses[0] + losses[1]) / 2
 
 
@@ -448,7 +470,7 @@ class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedMo
 
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
-    implementations = IMPLEMENTATIONS
+    implementations: ClassVar[tuple[str, ...]] = IMPLEMENTATIONS
     _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
     _input_embed_layer = "word_embeddings"
     # A buffer of old BERT checkpoints with the values 0, 1, 2, ...
