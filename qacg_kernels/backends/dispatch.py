@@ -180,6 +180,8 @@ def select(problem: Problem, backend: str) -> Backend:
 
     Raises:
         TypeError: `backend` is not hashable, and so not a str.
+        ValueError: the name is unknown.
+        RuntimeError: the named backend does not support the call; the message has the reasons.
     """
     name = _ASKED_FOR if backend == AUTO else backend
     if torch.compiler.is_compiling():  # without the cache: torch.compile would trace the dictionary

@@ -585,6 +585,6 @@ class GuardedMemory(TorchDispatchMode):
         return memory.view(t.dtype).as_strided(t.shape, t.stride(), _ZONE // size)
 
     def touched(self) -> bool:
-        """Whether any zone has changed since it was made, or since the last call of this method."""
+        """Whether any zone that was made since the last call of this method has changed."""
         zones, self.zones = self.zones, []
         return any(bool((zone != _FILL).any()) for zone in zones)

@@ -18,6 +18,7 @@ import torch
 from model_cases import CASES
 from qacg_models.cli.program import _parser, main
 from qacg_models.sentiment.dataset import sample_directory
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
 from untrained import write_model
 
 import qacg_kernels
@@ -62,9 +63,10 @@ def flags():
 
 
 def fields():
-    """The names of the fields of each configuration."""
+    """The names of the fields of each configuration and of the options."""
     configs = {case.config: case.config_class for case in CASES.values()}
-    return {name: " ".join(sorted(config().to_dict())) for name, config in configs.items()}
+    found = {name: " ".join(sorted(config().to_dict())) for name, config in configs.items()}
+    return found | {kind.__name__: " ".join(kind.__annotations__) for kind in (DataOptions, TrainingOptions)}
 
 
 def outputs():

@@ -177,7 +177,7 @@ class Predictor:
         if by not in BY:
             raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
         if min_confidence is not None and not 0 < min_confidence <= 1:
-            raise InputError(f"min-confidence: expected a number above 0 and at most 1, got {min_confidence}")
+            raise InputError(f"min_confidence: expected a number above 0 and at most 1, got {min_confidence}")
         trained, task = self.trained, self.trained.task
         asked, cells = contexts_of(trained, frame, aspects, targets, on_empty), _cells(frame)
         rows: list[tuple] = []  # the place in `frame`, the number of the sentence, target, text and aspect

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, fields
 from numbers import Integral, Real
 from pathlib import Path
@@ -169,20 +169,28 @@ def convert_json(kind: Any, value: object, path: str = "") -> Any:
     raise InputError(f"{where}expected {expected}, got {clipped(repr(value), 60)}")
 
 
-def convert_json_fields(kinds: Mapping[str, Any], value: object, path: str = "") -> dict[str, Any]:
-    """Converts an object that has exactly the fields in `kinds`, whose values are their types for `convert_json`."""
+def convert_json_fields(
+    kinds: Mapping[str, Any], value: object, path: str = "", optional: Collection[str] = ()
+) -> dict[str, Any]:
+    """Converts an object that has the fields in `kinds`, whose values are their types for `convert_json`.
+
+    Fields in `optional` may be absent; other fields than those in `kinds` are an error.
+    """
     given = convert_json(dict[str, object], value, path)
     prefix = f"{path} " if path else ""
-    if missing := [name for name in kinds if name not in given]:
+    if missing := [name for name in kinds if name not in given and name not in optional]:
         raise InputError(f"{prefix}lacks the field{'s' if missing[1:] else ''} {', '.join(missing)}")
     if unknown := sorted(given.keys() - kinds.keys()):
         raise InputError(f"{prefix}has {', '.join(unknown)}, which this version does not support")
-    return {name: convert_json(kind, given[name], _join(path, name)) for name, kind in kinds.items()}
+    return {name: convert_json(kind, given[name], _join(path, name)) for name, kind in kinds.items() if name in given}
 
 
 def _as_dataclass(kind: Any, value: dict[str, object], path: str) -> Any:
+    """Returns a dataclass from its fields; those with a default may be absent, as in files of earlier versions."""
     hints = get_type_hints(kind)
-    parts = convert_json_fields({field.name: hints[field.name] for field in fields(kind)}, value, path)
+    missing = dataclasses.MISSING
+    optional = [f.name for f in fields(kind) if f.default is not missing or f.default_factory is not missing]
+    parts = convert_json_fields({field.name: hints[field.name] for field in fields(kind)}, value, path, optional)
     try:
         return kind(**parts)
     except InputError as error:

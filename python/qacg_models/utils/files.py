@@ -38,6 +38,7 @@ def replace_folder(new: Path, output: Path) -> None:
         if old.exists():
             os.rename(old, output)
         raise
+    _flush(output.parent)  # the new name
 
 
 @contextmanager
@@ -87,6 +88,7 @@ def staged_file(output: Path) -> Iterator[Path]:
         if path.exists():
             _flush(path)
             os.replace(path, output)
+            _flush(output.parent)
 
 
 @contextmanager

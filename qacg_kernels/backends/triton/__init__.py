@@ -62,7 +62,7 @@ def _without_table(device: torch.device) -> tuple[str, ...]:
 def missing() -> list[str]:
     """Returns the reasons why this backend is unavailable on this machine; empty if it is available."""
     if not _INSTALLED:
-        return ["triton is not installed; on Linux, run pip install 'triton>=3.5' (torch for CUDA installs its own)"]
+        return ["triton is not installed; on Linux, run pip install 'triton>=3.6' (torch for CUDA installs its own)"]
     if not interpreted() and not _gpu_is_there():
         return ["torch sees no NVIDIA or AMD GPU; for tests, TRITON_INTERPRET=1 runs the kernels on CPU tensors"]
     return []

@@ -3,7 +3,7 @@
 A kernel reads members such as `call.key.data`. Triton passes each member as a separate argument. A member that is None
 is a compile-time constant.
 
-Triton 3.5 and 3.6 have a bug. They treat an argument that is the int 1, such as a stride, as a compile-time constant.
+Triton 3.6 has a bug. It treats an argument that is the int 1, such as a stride, as a compile-time constant.
 After an `if` or `for` that is decided on the GPU, they replace such a constant in a nested tuple by None. A constant in
 a later field of the outer tuple prevents this. So every tuple that is an argument and contains another tuple ends with
 an unused field `constant`. `Operand` has no such field, because kernels create it.
@@ -105,7 +105,7 @@ class Call(NamedTuple):
     """The inputs of a call. Exactly one of gate_lambda and gate is None; seed is None without dropout.
 
     quasi_bias has stride 0 in dimensions that broadcast. Kernels test whether gate_lambda is None, not gate, because
-    Triton 3.5 and 3.6 cannot compare a tuple that contains None with None.
+    Triton 3.6 cannot compare a tuple that contains None with None.
     """
 
     query: Strided

@@ -127,7 +127,7 @@ def operand(t, place, first, rows, stop, call, config: tl.constexpr, CHECKED: tl
 
     Without CHECKED, all rows must be below `stop`.
     """
-    tile = rows  # placeholder for by_parts, which does not use it; Triton 3.5 and 3.6 cannot return a None
+    tile = rows  # placeholder for by_parts, which does not use it; Triton 3.6 cannot return a None
     if not config.by_parts:
         tile = load_tile(t, place, rows, rows < stop, call, config, CHECKED)
     return Operand(t, first, rows, stop, tile)

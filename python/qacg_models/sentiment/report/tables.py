@@ -184,7 +184,7 @@ def _parts_of(record: TrainingRecord, paths: Sequence[Path]) -> dict[str, int]:
 # Options that are not listed as differences, because they have their own columns.
 _OWN_COLUMNS = ("model", "seed", "protocol", "attention")
 # Options that not every model has. They are listed only if they differ between records of one model.
-_MODEL_OPTIONS = ("context_projection", "context_standalone", "context_from_layer", "context_start")
+_MODEL_OPTIONS = ("context_standalone", "context_from_layer")
 # Keys that the tables read.
 _KEYS = {
     *("task", "backbone", "pretrained", "protocol", "seed", "metrics", "tfidf", "majority", "selected", "evaluations"),

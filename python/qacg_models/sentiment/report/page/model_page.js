@@ -220,7 +220,7 @@ function showPredictions(result) {
   );
 }
 
-// Wilson's 95 % interval of a share (metrics/wilson.py).
+// Wilson's 95 % interval of a share (sentiment/metrics.py).
 function wilson(count, total) {
   const z = 1.959963984540054;
   const [share, spread] = [count / total, (z * z) / total];

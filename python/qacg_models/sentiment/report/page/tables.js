@@ -1,10 +1,10 @@
-// Tables as text: the rules of `qacg predict` for reading a CSV (data/tables.py) and for writing one
-// (inference/prediction_format.py).
+// Tables as text: the rules of `qacg predict` for reading a CSV (sentiment/tables.py) and for writing one
+// (sentiment/predictor.py).
 
 const DELIMITERS = [",", ";", "\t", "|"];
 const EXCEL_BLOCK = 16; // rows of a block, at whose ends Excel omits the delimiters of empty cells
 const IMPORT_ID = /^\s*\{\s*"ImportId"\s*:/; // a cell of the third header row of Qualtrics
-// Cells that a spreadsheet would run as a formula (utils/plain_text.py).
+// Cells that a spreadsheet would run as a formula (utils/text.py).
 const FORMULA = /^'*(?:[\t\r]|[\p{White_Space}\x1c-\x1f\0]*[=+\-@＝＋－＠])/u;
 
 class TableError extends Error {}

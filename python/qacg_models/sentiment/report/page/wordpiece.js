@@ -1,4 +1,4 @@
-// BERT's tokenizer. The classes of characters are those of the model's own tokenizer (`tokenizer_facts.py`), so that the
+// BERT's tokenizer. The classes of characters are those of the model's own tokenizer (`tokenizer_facts`), so that the
 // Unicode version of the browser does not matter. Tests compare it with the tokenizer of the model.
 
 const WHITE_SPACE = /\p{White_Space}+/u;
