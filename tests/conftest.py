@@ -45,11 +45,6 @@ def pytest_addoption(parser):
     )
     parser.addoption("--seconds", type=float, help="skip tests that would start after this time")
     parser.addoption("--unpoisoned", action="store_true", help="do not fill new memory with NaN")
-    parser.addoption(
-        "--thorough-cuda",
-        action="store_true",
-        help="test_cuda_races.py: longer list of cases, and remove each barrier and wait of tensor cores",
-    )
     parser.addoption("--random-calls", type=int, default=60, help="number of calls of test_random_calls.py")
 
 
