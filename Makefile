@@ -103,9 +103,15 @@ build/triton/%/.ready: | $(READY)
 check-triton-oldest: ## Compile the kinds of Triton kernels with the oldest supported Triton
 	$(MAKE) check-triton TRITON=3.6.0 BUILDS=kinds
 
+# The operator tests of the fast backends. Files with few tests of many kinds come first, since compiling takes most of
+# the time: Triton's tests take an hour of processor time on a GPU machine. Compiled kernels are cached for the next run.
+GPU_TESTS = $(PY) -m pytest -m "" -n auto --maxprocesses 14 --random-calls 12 $(patsubst %,tests/kernels/test_%.py,gpu \
+	operators dropout hidden_keys edges transforms compile random_calls dispatch self_check triton_kernels \
+	backends_within_budget)
+
 check-interpreted: OUT = build/check-interpreted
 check-interpreted: $(READY) ## All operator tests of the Triton kernels in Triton's interpreter
-	PYTHONPATH=.:tests/support $(PY) tests/kernel_suite.py --device cpu --backends triton --seconds 3600 --out $(OUT)
+	TRITON_INTERPRET=1 $(GPU_TESTS) --backend triton --junitxml $(OUT)/tests.xml
 
 RACES ?=
 check-races: $(READY) ## The emulated CUDA kernels under a race detector: RACES="--thorough --seeds 6"
@@ -130,7 +136,8 @@ check-faults: $(READY) ## Trainings and predictions that are killed, and on full
 
 test-gpu: OUT = build/test-gpu
 test-gpu: $(READY)-cuda ## The operator tests on the GPU of this machine: OUT=dir (QACG_BUILD_CUDA=0 without the CUDA library)
-	PYTHONPATH=.:tests/support $(PY) tests/kernel_suite.py --out $(OUT)
+	TRITON_CACHE_DIR=$${TRITON_CACHE_DIR:-build/triton-cache} $(GPU_TESTS) --device cuda --backend triton --backend cuda \
+		--seconds 420 -rs --junitxml $(OUT)/tests.xml
 
 sanitize-gpu: OUT = build/sanitize
 sanitize-gpu: override AMD_DEVICES =

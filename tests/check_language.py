@@ -1,4 +1,4 @@
-"""Finds words that language_terms.txt replaces, and long names of tests: `make lint`.
+"""Finds words that language_terms.txt replaces: `make lint`.
 
 A word is found between characters that are not letters, so also as a part of a snake_case name. language_exceptions.txt
 lists the files that may contain a word, with the reason. An exception that is no longer needed is an error too.
@@ -14,7 +14,6 @@ FOLDERS = ("qacg_kernels", "python", "csrc", "tests", "benchmarks", "distributio
 SUFFIXES = {".py", ".md", ".h", ".cpp", ".cu", ".yml"}
 EXCEPTIONS = Path("tests/language_exceptions.txt")
 TERMS = Path("tests/language_terms.txt")
-LONGEST_TEST_NAME = 60
 
 
 def terms(text: str) -> dict[str, str]:
@@ -56,22 +55,8 @@ def check(root: Path) -> tuple[list[str], set[tuple[str, str]]]:
     return problems, unused
 
 
-def long_test_names(root: Path) -> list[str]:
-    """Returns a line for each test whose name is too long."""
-    problems = []
-    for path in sorted((root / "tests").rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        for match in re.finditer(rf"^ *def (test_\w{{{LONGEST_TEST_NAME - 4},}})", text, re.MULTILINE):
-            place = f"{path.relative_to(root)}:{text.count(chr(10), 0, match.start()) + 1}"
-            problems.append(
-                f"{place}: {match[1]}: expected at most {LONGEST_TEST_NAME} characters, got {len(match[1])}. Shorten it"
-            )
-    return problems
-
-
 def main() -> int:
     found, unused = check(ROOT)
-    found += long_test_names(ROOT)
     found += [f"{EXCEPTIONS}: {file} has no {word!r}: remove the exception" for file, word in sorted(unused)]
     print("".join(f"{line}\n" for line in found), end="")
     return int(bool(found))

@@ -22,12 +22,12 @@ os.environ.setdefault("QACG_SELF_CHECK", "off")
 
 import importlib.util
 import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 import torch
-from outcomes import Budget, Recorder, in_shard
 
 from qacg_kernels import available_backends
 from qacg_kernels.backends import dispatch
@@ -43,15 +43,8 @@ def pytest_addoption(parser):
         action="append",
         help="a backend of the operator tests, may be repeated; all available ones if not given",
     )
-    parser.addoption("--shard", metavar="K/N", help="only the K-th part of N, counted from 0")
-    parser.addoption("--seconds", type=float, help="start no test after this time")
-    parser.addoption("--outcomes", type=Path, metavar="FILE", help="a JSON line for each test")
+    parser.addoption("--seconds", type=float, help="skip tests that would start after this time")
     parser.addoption("--unpoisoned", action="store_true", help="do not fill new memory with NaN")
-    parser.addoption(
-        "--thorough-cuda",
-        action="store_true",
-        help="test_cuda_races.py: longer list of cases, and remove each barrier and wait of tensor cores",
-    )
     parser.addoption("--random-calls", type=int, default=60, help="number of calls of test_random_calls.py")
 
 
@@ -62,11 +55,7 @@ def pytest_configure(config):
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if config.pluginmanager.hasplugin("benchmark"):
         config.option.benchmark_disable = True  # no test is a benchmark, and the plugin would warn under xdist
-    outcomes, seconds = config.getoption("--outcomes"), config.getoption("--seconds")
-    if outcomes is not None:
-        config.pluginmanager.register(Recorder(outcomes))
-    if seconds is not None:
-        config.pluginmanager.register(Budget(seconds))
+    config.started = time.monotonic()
 
 
 @pytest.hookimpl(tryfirst=True)  # before the hook of pytest that applies -m
@@ -74,11 +63,6 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not item.get_closest_marker("full"):
             item.add_marker("fast")
-    shard = config.getoption("--shard")
-    if shard is not None:
-        others = [item for item in items if not in_shard(item.nodeid, shard)]
-        items[:] = [item for item in items if in_shard(item.nodeid, shard)]
-        config.hook.pytest_deselected(items=others)
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="no CUDA device on this machine")
@@ -189,6 +173,9 @@ def _skipped_if_missing() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item) -> Generator[None, object, object]:
+    seconds = item.config.getoption("--seconds")
+    if seconds is not None and time.monotonic() >= item.config.started + seconds:
+        pytest.skip("not run: the time limit is reached")
     return (yield from _skipped_if_missing())
 
 

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from benchmarks import records
 from benchmarks.cases import FORWARD_BACKWARD, MEMORY_SHAPE, Case, Shape
 from benchmarks.implementations.registry import COMPILED, EAGER, IMPLEMENTATIONS, ONE_MAP
-from benchmarks.measure import ceiling
 from benchmarks.measure.session import time_records
 
 ORIGIN = records.Origin(
@@ -40,10 +39,6 @@ def time_of(case, name, milliseconds, peak=None):
 
 def to_line(record):
     return json.dumps(asdict(record))
-
-
-def product(dtype):
-    return ceiling.Product("some product", dtype, flops=1e6, step=lambda turn: 1e-3)
 
 
 def memory(extra_mb):

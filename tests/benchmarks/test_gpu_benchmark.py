@@ -159,23 +159,6 @@ def test_session_keeps_records_and_reasons(tmp_path, monkeypatch, capsys):
     assert "reference" in capsys.readouterr().out
 
 
-@pytest.mark.compiles
-@pytest.mark.full
-def test_session_resets_the_recompilation_limit(tmp_path, monkeypatch):
-    """Every shape compiles the implementation again, which torch would refuse above its recompilation limit."""
-
-    def build(case):
-        return torch.compile(IMPLEMENTATIONS["reference"].build(case), backend="eager", fullgraph=True, dynamic=False)
-
-    monkeypatch.setitem(IMPLEMENTATIONS, EAGER, replace(IMPLEMENTATIONS[EAGER], build=build))
-    run, writer = a_run(tmp_path)
-    with torch._dynamo.config.patch(recompile_limit=2):  # monkeypatch would delete the setting
-        for length in range(3, 9):
-            run.measure(Item(Case(Shape(1, 1, length, 8), mode=FORWARD), (EAGER,)))
-    assert run.missing == []
-    assert len(records.load([writer.path])) == 6
-
-
 def test_kernel_that_fails_the_self_check_is_wrong(tmp_path, monkeypatch):
     def fails(case):
         def call(*operands):

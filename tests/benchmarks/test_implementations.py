@@ -10,12 +10,10 @@ from benchmarks.cases import (
     BACKWARD,
     FORWARD,
     FORWARD_BACKWARD,
-    LONGEST,
     VECTORS,
     Case,
     Shape,
     draw_sets,
-    histogram,
     sentence_lengths,
 )
 from benchmarks.implementations import chunked_sigmoid
@@ -62,13 +60,6 @@ def test_gate_vectors_agree_with_eager(name, mode):
     inputs = draw_sets(case)[0]
     agreement.require_agreement({name: IMPLEMENTATIONS[name].build(case)}, case, inputs)
     assert [tuple(t.shape) for t in inputs.gate] == [(8,)] * 4
-
-
-def test_histogram_is_that_of_sentihood():
-    counts = histogram()
-    assert sum(counts.values()) == 15008  # examples of train_NLI_M.tsv
-    assert max(counts) == LONGEST
-    assert sum(n * count for n, count in counts.items()) / 15008 == pytest.approx(28.84, abs=0.01)
 
 
 def test_sentence_lengths_follow_the_histogram():

@@ -1,8 +1,6 @@
 """The CUDA kernels have no races in shared memory, and a removed barrier is reported as one.
 
-The rules are in tests/cuda_emulator/README.md. By default, the shorter list of tests/check_races.py runs under three
-seeds, and one barrier is removed. With `--thorough-cuda` the longer list runs, and each barrier and wait of the
-tensor-core path is removed, one at a time.
+The rules are in tests/cuda_emulator/README.md.
 """
 
 import re
@@ -23,37 +21,16 @@ def check_races_with(*options: object, status: int) -> str:
     return run_python(ROOT / "tests/check_races.py", *options, status=status, paths=(ROOT, SUPPORT)).stdout
 
 
-def barriers() -> list[tuple[str, int]]:
-    """Returns the barriers and waits of the tensor-core path: name of the file, and index in the file."""
-    found = []
-    for path in sorted((build.CSRC / "cuda").glob("mma_*.h")):
-        found += [(path.name, n) for n in range(len(BARRIER.findall(path.read_text())))]
-    return found
-
-
-def without(name: str, number: int, folder: Path) -> Path:
-    """A copy of csrc without one barrier."""
-    csrc = folder / "csrc"
+@pytest.fixture
+def without_a_barrier(tmp_path) -> Path:
+    """A copy of csrc without the barrier between a tile's last use and the copies over it."""
+    csrc = tmp_path / "csrc"
     shutil.copytree(build.CSRC, csrc, ignore=shutil.ignore_patterns("cpu"))
-    path = csrc / "cuda" / name
+    path = csrc / "cuda/mma_tile.h"
     text = path.read_text()
-    place = list(BARRIER.finditer(text))[number]
+    place = BARRIER.search(text, text.index("body(n, n % 2);\n"))
     path.write_text(text[: place.start()] + text[place.end() :])
     return csrc
-
-
-def end_of_body() -> tuple[str, int]:
-    """The barrier between a tile's last use and the copies over it."""
-    text = (build.CSRC / "cuda/mma_tile.h").read_text()
-    before = text[: text.index("body(n, n % 2);\n")]
-    return "mma_tile.h", len(BARRIER.findall(before))
-
-
-def pytest_generate_tests(metafunc):
-    if "barrier" in metafunc.fixturenames:
-        every = metafunc.config.getoption("--thorough-cuda")
-        chosen = barriers() if every else [end_of_body()]
-        metafunc.parametrize("barrier", chosen, ids=lambda barrier: f"{barrier[0]} {barrier[1]}")
 
 
 @pytest.fixture(autouse=True)
@@ -62,11 +39,9 @@ def gcc():
         pytest.skip("no GCC, which the race detector is built with")
 
 
-def test_kernels_have_no_race(request):
-    thorough = request.config.getoption("--thorough-cuda")
-    seeds = 6 if thorough else 3
-    output = check_races_with("--seeds", seeds, *(["--thorough"] if thorough else []), status=0)
-    print(output)
+def test_kernels_have_no_race():
+    seeds = 3
+    output = check_races_with("--seeds", seeds, status=0)
     runs = re.findall(r": ([\d,]+) accesses, no race$", output, re.MULTILINE)
     lists = (check_races.TENSOR_CORES, check_races.NARROW, check_races.PLAIN)
     assert len(runs) >= seeds * sum(map(len, lists))
@@ -74,9 +49,8 @@ def test_kernels_have_no_race(request):
     assert all(int(accesses.replace(",", "")) > 10_000 for accesses in runs), output
 
 
-def test_removed_barrier_is_reported(barrier, tmp_path):
-    output = check_races_with("--csrc", without(*barrier, tmp_path), "--first", status=1)
+def test_removed_barrier_is_reported(without_a_barrier):
+    output = check_races_with("--csrc", without_a_barrier, "--first", status=1)
     race = output.splitlines()[-2]
     assert re.search(r"a race in .*qacg::cuda::mma::\w+<.*>, block \d+, byte \d+ of shared memory: ", race), race
-    if barrier == end_of_body():
-        assert re.search(r"read by lane .* \(mma_tile.h:\d+.*\); with no barrier between, cp.async by", race), race
+    assert re.search(r"read by lane .* \(mma_tile.h:\d+.*\); with no barrier between, cp.async by", race), race

@@ -73,9 +73,7 @@ def test_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsys):
     ("options", "message"),
     [
         (["--device", "foo"], "--device: expected cpu or cuda, got 'foo'"),
-        (["--device", "meta"], "--device: expected cpu or cuda, got 'meta'"),
         (["--minutes", "0"], "--minutes: expected a positive number, got 0.0"),
-        (["--minutes", "nan"], "--minutes: expected a positive number, got nan"),
         (["--json", "no/such/a.json"], "--json: expected a file that can be written, got 'no/such/a.json' ("),
         (["--json", "."], "--json: expected a file that can be written, got '.' (Is a directory)"),
     ],

@@ -13,8 +13,8 @@ from processes import run_python
 from qacg_kernels import tune
 from qacg_kernels.backends import triton
 from qacg_kernels.backends.triton import tile_tables
-from qacg_kernels.backends.triton.tile_tables import KEYS, TileEntry
-from qacg_kernels.call.problem import Residuals, is_key_mask
+from qacg_kernels.backends.triton.tile_tables import KEYS
+from qacg_kernels.call.problem import Residuals
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -265,23 +265,6 @@ def test_mask_dropout_or_column_gate_make_a_call_busy(options, expected):
     assert tile_tables.is_busy(problem_of(*inputs.arguments(), **inputs.options)) is expected
 
 
-def test_trial_replaces_the_table_temporarily():
-    cpu, other = torch.device("cpu"), tile_tables.shipped("sm_100")
-    with tile_tables.trial(other):
-        assert tile_tables.table_for(cpu) is other
-    assert tile_tables.table_for(cpu).architecture == "sm_80"
-
-
-@pytest.mark.parametrize("architecture", tile_tables.shipped_architectures())
-def test_candidates_have_their_key_without_repeats(architecture):
-    table = tile_tables.shipped(architecture)
-    for key in KEYS:
-        found = tune.candidates(key, architecture)
-        assert 3 <= len(found) == len(set(found)), key
-        assert {entry.key for entry in found} == {key}
-        assert table.by_key[key] in found
-
-
 class PTXASError(Exception):
     """An error such as Triton's, whose classes derive from Exception."""
 
@@ -334,17 +317,6 @@ def test_tuning_without_time_saves_no_table(gpu, monkeypatch, capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)
-def test_tuning_examples_match_the_entrys_kind(key):
-    entry = TileEntry(*key, 16, 16, 4, 1)
-    problem, grad_out = tune.example(entry, torch.device("meta"))
-    assert problem.query.shape == grad_out.shape
-    assert problem.head_dim == key[2]
-    has_full_mask = problem.attn_mask is not None and not is_key_mask(problem.attn_mask)
-    assert has_full_mask == key[3]
-    assert tile_tables.is_busy(problem) == key[3]
-
-
 @pytest.mark.parametrize("limit", [0, 168])
 def test_register_limit_is_passed_to_the_compiler(limit):
     launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
@@ -354,11 +326,3 @@ def test_register_limit_is_passed_to_the_compiler(limit):
     with tile_tables.trial(table), launch.through(lambda *given: options.append(given[4])):
         launch.forward(problem_of(*inputs.arguments()), Residuals(False, False))
     assert [given.get("maxnreg", 0) for given in options] == [limit]
-
-
-def test_equal_configurations_of_two_lengths_are_one_instance():
-    launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
-    calls = [make_inputs(Case("call", batch=1, queries=length)) for length in (301, 302)]
-    plans = [launch.launch_plan(problem_of(*inputs.arguments(), **inputs.options)) for inputs in calls]
-    assert plans[0] is not plans[1]
-    assert plans[0].config("tiled_forward")[0] is plans[1].config("tiled_forward")[0]

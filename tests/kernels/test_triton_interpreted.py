@@ -6,11 +6,11 @@ runs all of them. bfloat16 is left out: its products are wrong in some versions 
 """
 
 import importlib.util
-import json
+import re
 
 import pytest
 from full_members import member
-from processes import ROOT, SUPPORT, run_python
+from processes import ROOT, run_python
 
 FILES = (
     "test_triton_kernels.py",
@@ -38,17 +38,21 @@ LEAST = {"operators": 10, "compile": 5, "edges": 43, "hidden": 12, "budget": 5}
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.parametrize(
-    ("arguments", "least"),
+    ("files", "selection", "least"),
     [
-        member(["--select", PART, "--jobs", "1", "--files", FILES[0], FILES[3]], LEAST_OF_PART, id="part", fast=True),
-        member(["--select", SELECTION, "--files", FILES[0]], LEAST_OF_KERNELS, id="kernels", fast=False),
-        member(["--select", SELECTION, "--files", *FILES[1:]], LEAST, id="operators", fast=False),
+        member((FILES[0], FILES[3]), PART, LEAST_OF_PART, id="part", fast=True),
+        member(FILES[:1], SELECTION, LEAST_OF_KERNELS, id="kernels", fast=False),
+        member(FILES[1:], SELECTION, LEAST, id="operators", fast=False),
     ],
 )
-def test_kernels_in_the_interpreter(arguments, least, tmp_path):
-    command = [ROOT / "tests/kernel_suite.py", "--device", "cpu", "--backends", "triton", "--out", tmp_path]
-    run_python(*command, "--seconds", "1500", *arguments, paths=(ROOT, ROOT / "python", SUPPORT))
-    _, *rows = map(json.loads, (tmp_path / "outcomes.jsonl").read_text().splitlines())
-    passed = [row["test"] for row in rows if row["outcome"] == "passed"]
-    counts = {word: sum(word in test.split("::")[0] for test in passed) for word in least}
+def test_kernels_in_the_interpreter(files, selection, least):
+    command = ["-m", "pytest", "-p", "no:cacheprovider", "--backend", "triton", "-m", "", "-rp", "-k", selection]
+    if len(files) != 2 and importlib.util.find_spec("xdist"):
+        command += ["-n", "auto"]
+    paths = (ROOT, ROOT / "python")
+    output = run_python(
+        *command, *(f"tests/kernels/{name}" for name in files), paths=paths, TRITON_INTERPRET="1"
+    ).stdout
+    passed = re.findall(r"^PASSED tests/kernels/test_(\w+)\.py", output, re.MULTILINE)
+    counts = {word: sum(word in name for name in passed) for word in least}
     assert all(counts[word] >= count for word, count in least.items()), counts

@@ -1,10 +1,6 @@
-"""Launches of the Triton backend without a GPU: Triton's own Python code runs up to the call of the driver.
-
-The tests assert the amount of Python code, not its time, which `python -m benchmarks.host_cost` measures.
-"""
+"""Launches of the Triton backend without a GPU: Triton's own Python code runs up to the call of the driver."""
 
 import importlib.util
-import json
 
 import pytest
 import torch
@@ -18,11 +14,6 @@ from qacg_kernels.functional import problem_of
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
-# Calls of functions, in Python and C, of one forward with a lambda tensor, from quasi_attention to the driver. A tenth
-# of them are Triton's: its inspection of a kernel's arguments is not repeated.
-MOST_CALLS = 145
-MOST_FILES = 7
-
 
 def output_of(*arguments: object) -> str:
     """The output of a Python process without Triton's interpreter."""
@@ -31,15 +22,8 @@ def output_of(*arguments: object) -> str:
 
 @pytest.mark.full
 @needs_triton
-def test_forward_is_one_launch_with_few_python_calls():
-    """A prepared launch equals the one that Triton would make with the same arguments."""
-    printed = json.loads(output_of(SUPPORT / "silent_gpu.py"))
-    assert printed["launched"] == [["forward_kernel", 2 * 3, 1, 1, 0]]
-    assert 50 < printed["calls"] <= MOST_CALLS
-    assert printed["cases"] > 20
-    assert printed["differences"] == []
-    assert printed["files"][:1] == ["functional.py"]
-    assert len(printed["files"]) <= MOST_FILES, "from the public function to the launch"
+def test_prepared_launches_equal_those_of_triton():
+    assert output_of(SUPPORT / "silent_gpu.py") == "30 calls\n"
 
 
 @pytest.mark.full

@@ -59,9 +59,3 @@ def test_tests_named_in_the_makefile_exist():
         assert f"def {name}(" in (ROOT / file).read_text()
     for file in re.findall(r"tests/\w[\w/]*\.py", MAKEFILE):
         assert (ROOT / file).is_file()
-
-
-def test_every_target_is_described_and_phony():
-    (phony,) = re.findall(r"^\.PHONY: (help(?:.*\\\n)*.*)", MAKEFILE, re.MULTILINE)
-    described = re.findall(r"^([a-z0-9-]+):[^#\n]*## ", MAKEFILE, re.MULTILINE)
-    assert described == phony.replace("\\\n", " ").split()

@@ -1,5 +1,7 @@
 """mypy accepts a correct script of a user and reports every mistake in a wrong one."""
 
+import re
+
 import pytest
 from processes import ROOT, run_python
 
@@ -31,8 +33,7 @@ from qacg_models import QACGBertModle  # wrong: "QACGBertModle"
 
 
 REVEALED = """
-import torch
-from qacg_kernels import quasi_attention, quasi_attention_varlen
+from qacg_kernels import quasi_attention_varlen
 
 q = torch.randn(1, 2, 3, 4)
 flag = bool(q.sum() > 0)
@@ -45,24 +46,20 @@ reveal_type(quasi_attention_varlen(q, q, q, q, q, q, cu_seqlens=q, max_seqlen=3,
 """
 
 
-def output_of_mypy(folder, script):
-    """Lines that mypy prints for a script that uses the packages."""
+@pytest.mark.full
+def test_mypy_finds_every_mistake_and_the_returned_types(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed")
-    path = folder / "script.py"
+    script, path = RIGHT + WRONG + REVEALED, tmp_path / "script.py"
     path.write_text(script)
     done = run_python("-m", "mypy", "--config-file", ROOT / "pyproject.toml", path, status=None)
     assert done.returncode in (0, 1), done.stderr + done.stdout
-    return done.stdout.splitlines()
-
-
-@pytest.mark.full
-def test_mypy_reports_every_mistake_and_no_other(tmp_path):
-    script, wrong = RIGHT + WRONG, {}
-    for number, line in enumerate(script.splitlines(), 1):
-        if "# wrong: " in line:
-            wrong[number] = line.partition("# wrong: ")[2]
+    wrong = {
+        number: line.partition("# wrong: ")[2]
+        for number, line in enumerate(script.splitlines(), 1)
+        if "# wrong: " in line
+    }
     found = {}
-    for line in output_of_mypy(tmp_path, script):
+    for line in done.stdout.splitlines():
         place, mark, text = line.partition(": error: ")
         if mark:
             name, _, number = place.rpartition(":")
@@ -70,11 +67,6 @@ def test_mypy_reports_every_mistake_and_no_other(tmp_path):
             found[int(number)] = found.get(int(number), "") + text
     assert found.keys() == wrong.keys()
     assert all(named in found[number] for number, named in wrong.items()), found
-
-
-@pytest.mark.full
-def test_return_lambda_selects_a_tensor_or_a_pair(tmp_path):
-    lines = output_of_mypy(tmp_path, REVEALED)
-    revealed = [line.split('"')[1].replace("torch._tensor.", "") for line in lines if "Revealed type" in line]
+    revealed = re.findall(r'Revealed type is "(.*)"', done.stdout.replace("torch._tensor.", ""))
     pair = "tuple[Tensor, Tensor]"
     assert revealed == ["Tensor", "Tensor", pair, f"Tensor | {pair}", "Tensor", pair]

@@ -22,8 +22,7 @@ class Resources(NamedTuple):
         tensor_columns: columns of tensor memory per block, which only sm_100 has; 0 on other GPUs.
         wgmma: whether 16-bit products use instructions of a warp group or of a block (wgmma, tcgen05). On AMD GPUs,
             whether the kernel has matrix instructions (MFMA, WMMA).
-        spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, it includes
-            instructions outside of loops.
+        spills: number of instructions within loops that move registers to or from the stack; 0 on AMD GPUs.
         mismatched: number of products that Triton compiles wrongly (`_mismatched_products`).
     """
 
@@ -36,41 +35,21 @@ class Resources(NamedTuple):
     mismatched: int = 0
 
 
-_LINE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z]\w*)\S*\s*(.*?)\s*;")
-_LABEL = re.compile(r"^(\.L_x_\d+):")
-_TARGET = re.compile(r"`\((\.L_x_\d+)\)")
-_ARITHMETIC = ("HGMMA", "HMMA", "UTCHMMA", "FFMA", "FFMA2")
+def spills_within_loops(program: str) -> int:
+    """Counts loads and stores of the stack within loops, in the output of nvdisasm.
 
-
-class Instruction(NamedTuple):
-    """An instruction of a warp: the opcode without suffixes, the predicate, and the index to which a branch leads."""
-
-    opcode: str
-    guard: str
-    target: int | None
-
-
-def parsed(text: str) -> list[Instruction]:
-    """Parses the instructions in the output of nvdisasm."""
-    found: list[tuple[str, str, str]] = []
-    labels: dict[str, int] = {}
-    for line in text.splitlines():
-        if label := _LABEL.match(line):
-            labels[label[1]] = len(found)
-        elif match := _LINE.match(line):
-            found.append((match[1] or "", match[2], match[3]))
-    # A call of a label in the same kernel never returns, so it is a branch.
-    targets = (_TARGET.search(operands) if opcode in ("BRA", "CALL") else None for _, opcode, operands in found)
-    return [Instruction(one[1], one[0], labels.get(to[1]) if to else None) for one, to in zip(found, targets)]
-
-
-def loops_of(program: list[Instruction]) -> list[range]:
-    """All loops with arithmetic. In other loops, some of which lie after the last EXIT, a warp only waits."""
-    exits = [index for index, i in enumerate(program) if i.opcode == "EXIT" and not i.guard]
-    end = exits[-1] if exits else len(program)
-    back = [(i.target, index) for index, i in enumerate(program[:end]) if i.target is not None and i.target <= index]
-    loops = [range(start, stop + 1) for start, stop in back]
-    return [loop for loop in loops if any(program[index].opcode in _ARITHMETIC for index in loop)]
+    Only loops with arithmetic count. In other loops, some of which lie after the last EXIT, a warp only waits.
+    """
+    exits = [match.end() for match in re.finditer(r"\*/\s+EXIT\b", program)]
+    program = program[: exits[-1]] if exits else program
+    found: set[int] = set()
+    for label in re.finditer(r"^(\.L_x_\d+):", program, re.MULTILINE):
+        # A call of a label in the same kernel never returns, so it is a branch.
+        back = rf".*\s(?:BRA|CALL)\b[^\n]*`\({re.escape(label[1])}\)"
+        loop = re.compile(back, re.DOTALL).match(program, label.end())
+        if loop and re.search(r"\s(?:HGMMA|HMMA|UTCHMMA|FFMA2?)\b", loop[0]):
+            found |= {loop.start() + spill.start() for spill in re.finditer(r"\s(?:LDL|STL)\b", loop[0])}
+    return len(found)
 
 
 def resources(kernel: object) -> Resources:
@@ -83,15 +62,17 @@ def resources(kernel: object) -> Resources:
         command = [CUOBJDUMP, "-res-usage", file.name]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         command = [NVDISASM, "-c", file.name]
-        program = parsed(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        program = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     registers, stack = (int(re.search(rf"\b{field}:(\d+)", text)[1]) for field in ("REG", "STACK"))
-    looped = {index for loop in loops_of(program) for index in loop}
-    spills = sum(program[index].opcode in ("LDL", "STL") for index in looped)
-    wgmma = any(i.opcode in ("HGMMA", "UTCHMMA") for i in program)
-    columns = getattr(kernel.metadata, "tmem_size", 0)
-    mismatched = _mismatched_products(kernel.asm["ttgir"])
-    shared = kernel.metadata.shared
-    return Resources(registers, stack, shared, columns, wgmma, spills, mismatched)
+    return Resources(
+        registers,
+        stack,
+        shared=kernel.metadata.shared,
+        tensor_columns=getattr(kernel.metadata, "tmem_size", 0),
+        wgmma=bool(re.search(r"\s(?:HGMMA|UTCHMMA)\b", program)),
+        spills=spills_within_loops(program),
+        mismatched=_mismatched_products(kernel.asm["ttgir"]),
+    )
 
 
 def _mismatched_products(ttgir: str) -> int:
@@ -110,10 +91,7 @@ def _mismatched_products(ttgir: str) -> int:
 
 def _amd_resources(kernel: object) -> Resources:
     text = kernel.asm["amdgcn"]
-    registers, stack = (int(re.search(rf"\.{name}: +(\d+)", text)[1]) for name in _AMD_FIELDS)
+    fields = ("vgpr_count", "private_segment_fixed_size")  # vgpr_count includes accumulation registers
+    registers, stack = (int(re.search(rf"\.{name}: +(\d+)", text)[1]) for name in fields)
     matrix = bool(re.search(r"\bv_(mfma|smfmac|wmma)_", text))
-    spills = len(re.findall(r"\bscratch_(?:load|store)_", text))
-    return Resources(registers, stack, kernel.metadata.shared, 0, matrix, spills)
-
-
-_AMD_FIELDS = ("vgpr_count", "private_segment_fixed_size")  # vgpr_count includes accumulation registers
+    return Resources(registers, stack, kernel.metadata.shared, tensor_columns=0, wgmma=matrix, spills=0)
