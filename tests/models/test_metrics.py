@@ -304,12 +304,3 @@ def test_judge_uses_the_metrics_of_the_task():
         back = type(figures).from_json(figures.to_json())
         assert repr(back) == repr(figures)
         assert dataclasses.is_dataclass(figures)
-
-
-def test_classification_metrics_are_plain_floats():
-    """NumPy's numbers print as np.float64(...)."""
-    judge_rows = ClassificationJudge(["a", "a", "b"], [0, 1, 2], sure([0, 1, 1]), has_absent=False)
-    kinds = {type(value) for name, value in vars(judge_rows()).items() if name != "undefined"}
-    assert kinds == {float}
-    low, high = intervals(judge_rows, ["a", "a", "b"], repeats=10)["aspect_f1"]
-    assert math.isnan(low) and math.isnan(high), "an undefined metric"

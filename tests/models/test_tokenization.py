@@ -113,10 +113,6 @@ def test_load_tokenizer_bad_path_raises(tmp_path):
         load_tokenizer(tmp_path)
 
 
-def test_encode_examples_without_rows_is_empty(tokenizer):
-    assert encode_examples([], tokenizer, CONTEXTS, 12) == ([], 0)
-
-
 def test_encode_examples_bad_arguments_raise(tokenizer):
     with raises("InputError: max_length: expected at least 5"):
         encode_examples([row("is")], tokenizer, CONTEXTS, 4)
