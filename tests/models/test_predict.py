@@ -293,6 +293,8 @@ def test_predict_bad_input_prints_one_line(model, tmp_path, capsys, monkeypatch)
         ([*given, "--aspects", "view"], "aspects: expected one of the model's aspects (food, price, service), got"),
         ([*given, "--targets", "x"], "targets: expected None, since the model has no targets, got x"),
         ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
+        ([*given, "--summary", "a.html"], "summary: expected --output FILE with --summary, got none"),
+        ([*given, "--output", "a.csv", "--summary", "a.csv"], "summary: expected a file other than --output"),
         ([*given, "--resume"], "resume: expected --output FILE with --resume, got none"),
         ([*given, "--aspect-column", "a"], "aspect-column: expected a table as --input, got lines of text"),
         ([*given, "--skip-empty"], "skip-empty: expected a table as --input, got lines of text"),

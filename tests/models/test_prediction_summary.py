@@ -75,19 +75,6 @@ def test_summary_of_a_resumed_run_is_whole(model, reviews, monkeypatch):
     assert "90 predictions, one for each text" in Path("page.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--summary", "page.html"], "summary: expected --output FILE with --summary, got none"),
-        (["--output", "out.csv", "--summary", "out.csv"], "summary: expected a file other than --output"),
-    ],
-)
-def test_summary_bad_flags_raise(model, reviews, flags, message, capsys):
-    assert predict(model, *flags) == 2
-    assert message in capsys.readouterr().err
-    assert not Path("out.csv").exists()
-
-
 def test_wilson_interval_equals_published_values():
     """The values are those of Newcombe (1998), table I: 81 of 263, and 0 of 20."""
     assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)

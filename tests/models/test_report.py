@@ -10,36 +10,29 @@ from html_tree import Tree
 from qacg_models.cli.program import main
 from qacg_models.sentiment import demo
 from qacg_models.sentiment.calibration import read_calibration
-from qacg_models.sentiment.dataset import load_data, sample_directory, sample_reviews
+from qacg_models.sentiment.dataset import sample_reviews
+from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.sentiment.report import Markup, Report, html_table
 from qacg_models.sentiment.report.analysis import example_maps
 from qacg_models.sentiment.report.tables import text_table
-from qacg_models.sentiment.training import train
+from qacg_models.sentiment.trained_model import load_trained
+from untrained import TEXTS, write_model
 
 TINY = TrainingOptions(epochs=1, hidden_size=16, layers=2, heads=2, intermediate_size=32)
 
 
-@pytest.fixture(scope="module")
-def trained(small_data, tmp_path_factory):
-    return train(load_data(small_data), tmp_path_factory.mktemp("maps") / "model", TINY)
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return load_data(sample_directory(), ("test",)).splits["test"]
-
-
 @pytest.mark.full
-def test_example_maps_sum_as_defined(trained, rows):
-    maps = example_maps(trained, rows[0])
+def test_example_maps_sum_as_defined(tmp_path):
+    trained, row = load_trained(write_model(tmp_path / "model")), Example("", TEXTS[0], "food", "", "food", 1, 1)
+    maps = example_maps(trained, row)
     length = len(maps.tokens)
     assert maps.softmax.shape == maps.quasi.shape == maps.combined.shape == (2, 2, length, length)
     np.testing.assert_allclose(maps.combined, maps.softmax + maps.quasi, atol=1e-6)
     np.testing.assert_allclose(maps.softmax.sum(-1), 1, atol=1e-5)
     # lambda * G has the sign of lambda, and G stays below 1.
     assert (np.abs(maps.quasi) <= np.abs(maps.lambdas)[..., None] + 1e-6).all()
-    np.testing.assert_allclose(maps.probabilities, trained.probabilities(rows[:1])[0], atol=1e-5)
+    np.testing.assert_allclose(maps.probabilities, trained.probabilities([row])[0], atol=1e-5)
 
 
 def test_report_page_is_offline_and_accessible(tmp_path):

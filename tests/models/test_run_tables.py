@@ -15,6 +15,7 @@ from qacg_models.sentiment.report.tables import (
     markdown,
     read_rows,
     row_of,
+    selection_note,
 )
 from untrained import OWN, record_of
 
@@ -59,6 +60,15 @@ def test_table_merges_seeds_of_a_run():
     assert majority == ["majority", "", "", "", "", "50.0", "25.0", "12.5", "n/a", "100.0", ""]
     assert "own, test, in %:" in text and "abacus, 2 threads, torch 2.13, commit cccccccccccc-modified, 2026" in text
     assert "selected on dev" in text and "optimistic" not in text
+
+
+def test_table_states_weights_of_the_last_step():
+    last = replace(record(1), evaluations=1)
+    assert selection_note(last).startswith("weights of the last step, 3, without checkpoint selection (")
+    text = markdown([row_of(last)])
+    assert "\n\nWeights of the last step, without checkpoint selection. abacus" in text and "selected on" not in text
+    mixed = "Checkpoints selected on dev. Weights of the last step, without checkpoint selection, in 1 of 2 runs."
+    assert mixed in markdown([row_of(record(0)), row_of(last)])
 
 
 def test_append_rows_omits_paths_and_repeats(tmp_path, capsys):

@@ -16,7 +16,7 @@ from qacg_models.cli.program import main
 from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.example import SENTIHOOD
 from qacg_models.sentiment.options import DataOptions
-from qacg_models.sentiment.suggest import dev_rows, most_uncertain, propose
+from qacg_models.sentiment.suggest import choose, dev_rows, most_uncertain, propose
 from qacg_models.utils.text import normalized
 from untrained import TEXTS, write_model
 
@@ -304,6 +304,14 @@ def test_suggest_with_labelled_rows_asks_for_dev_rows_once(tmp_path):
     assert sum(row["split"] == "dev" for row in new) == 5
     dev = {normalized(row["text"]) for row in new if row["split"] == "dev"}
     assert not dev & {normalized(row["text"]) for row in [*old, *new[5:]]}
+
+
+def test_suggest_own_aspects_take_their_words():
+    sentences = [*["The car park was full."] * 3, *["Cars everywhere, steep bill."] * 4, *["Fine."] * 20]
+    bill, parking, value = choose(sentences, [], ["bill", "parking=car park", "value="])
+    assert [*bill.found] == [3, 4, 5, 6]
+    assert (parking.name, parking.found) == ("parking", {0: ["car park"], 1: ["car park"], 2: ["car park"]})
+    assert value.found == {}
 
 
 def test_suggest_own_aspects_are_in_the_sheet(reviews, tmp_path):

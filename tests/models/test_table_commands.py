@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from commands import error_of, fails
+from interrupted_runs import interrupt_at
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli.program import main
+from qacg_models.sentiment import training
 from qacg_models.sentiment.record import RECORD_NAME
 from table_files import WIDE, half_filled, write_table
 
@@ -235,17 +237,9 @@ def test_predict_reads_json_lines_of_standard_input(model, tmp_path, capsys, mon
 
 def test_train_takes_several_files_and_prints_what_it_skipped(tmp_path, monkeypatch, capsys):
     first, second = half_filled(tmp_path / "a.csv", 30), half_filled(tmp_path / "b.csv", 30)
-    seen = []
-    monkeypatch.setattr(
-        "qacg_models.sentiment.training.train_seeds", lambda data, *given, **_: seen.append(data) or stop()
-    )
+    interrupt_at(monkeypatch, training, "train_seeds", error=KeyboardInterrupt)
     flags = ["--text-column=review", "--aspect-column=topic", "--label-column=verdict", "--skip-empty"]
     assert main(["train", "--data", str(first), "--data", str(second), "--output", str(tmp_path / "m"), *flags]) == 130
-    assert seen[0].sources == (first, second)
     out = capsys.readouterr().out
     assert "left out of a.csv: 11 rows (10 with an empty 'verdict', 1 with an empty 'review')" in out
     assert "left out of b.csv: 11 rows" in out
-
-
-def stop():
-    raise KeyboardInterrupt

@@ -119,12 +119,6 @@ def test_record_errors_are_input_errors():
             replace(sentihood, targets=targets)
 
 
-def stored_record(path, rows):
-    """A record of training whose splits are parts of one file, with metrics of dev and test."""
-    digest = file_digest(path)
-    return replace(RECORD, data={split: SplitFile(count, digest) for split, count in rows.items()})
-
-
 @pytest.mark.parametrize(
     ("rows", "split", "count", "expected"),
     [
@@ -138,4 +132,6 @@ def stored_record(path, rows):
 def test_stored_split_is_the_evaluated_one(rows, split, count, expected, tmp_path):
     path = tmp_path / "reviews.csv"
     path.write_text("text")
-    assert stored_split(stored_record(path, rows), [path], split, count) == expected
+    digest = file_digest(path)
+    stored = replace(RECORD, data={name: SplitFile(size, digest) for name, size in rows.items()})
+    assert stored_split(stored, [path], split, count) == expected
