@@ -1,21 +1,12 @@
-"""The table of models, auto classes in a new process, docstrings and signatures of the model classes."""
+"""The table of models, and the docstrings of the model classes."""
 
 import doctest
 import importlib
-import inspect
 from pathlib import Path
 
 import pytest
 import qacg_models
 import transformers
-from model_cases import CASES
-from processes import run_python
-from qacg_models import (
-    BertForSequenceClassification,
-    BertModel,
-    QACGBertForSequenceClassification,
-    QACGBertModel,
-)
 from qacg_models.checkpoints.loading import EncoderCheckpointLoading, HeadCheckpointLoading
 from qacg_models.models.auto import BACKBONES, MODELS, load_class
 
@@ -41,38 +32,6 @@ def test_model_table_lists_every_public_model_once():
     public = (getattr(qacg_models, name) for name in qacg_models.__all__)
     models = {kind for kind in public if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)}
     assert {model.__name__ for model in models} == set(named)
-
-
-AUTO = """
-import sys, transformers, qacg_models
-qacg_models.register_auto_classes()
-for kind, folder in zip(sys.argv[1::2], sys.argv[2::2]):
-    model = transformers.AutoModel.from_pretrained(folder)
-    assert type(model).__name__ == kind and type(model).__module__.startswith("qacg_models."), type(model)
-"""
-
-
-@pytest.mark.full
-def test_new_process_loads_through_auto_classes(tmp_path):
-    arguments = []
-    for name in ("BertModel", "CGBertModel", "QACGBertModel", "BertSum"):
-        CASES[name].build().save_pretrained(tmp_path / name)
-        arguments += [CASES[name].model, tmp_path / name]
-    run_python("-c", AUTO, *arguments)
-
-
-PAIRS = [(QACGBertModel, BertModel), (QACGBertForSequenceClassification, BertForSequenceClassification)]
-DIFFERENT = {"context_ids", "text_ids", "output_lambda", "output_gates", "head_mask", "tokens_only"}
-
-
-def parameters(model):
-    signature = inspect.signature(model.forward)
-    return [(p.name, p.kind, p.default, p.annotation) for p in signature.parameters.values() if p.name not in DIFFERENT]
-
-
-@pytest.mark.parametrize("models", PAIRS, ids=["encoders", "classifiers"])
-def test_forwards_have_the_same_arguments(models):
-    assert parameters(models[0]) == parameters(models[1])
 
 
 PACKAGE = Path(qacg_models.__file__).parent

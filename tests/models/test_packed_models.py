@@ -499,7 +499,6 @@ BAD_INPUTS = {
     "ValueError: input_ids: expected one dimension (T) with cu_seqlens, got shape (1, 9)": {
         "input_ids": torch.zeros(1, 9).long()
     },
-    "ValueError: input_ids: expected two dimensions (B, L), got shape (9,)": {"cu_seqlens": None, "max_seqlen": None},
     "ValueError: max_seqlen: expected at most max_position_embeddings = 9, got 10": {
         "position_ids": None,
         "max_seqlen": 10,

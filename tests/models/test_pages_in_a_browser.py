@@ -14,8 +14,9 @@ from qacg_models.sentiment import demo
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.report import Report, framed, loss_plot
 from qacg_models.sentiment.report.analysis import write_analysis
+from qacg_models.sentiment.report.evaluation import Prediction, Summary, write_summary
 from qacg_models.sentiment.trained_model import load_trained
-from untrained import TEXTS, write_model
+from untrained import OWN, TEXTS, write_model
 
 WIDTHS, SCHEMES = (390, 1280), ("light", "dark")
 OPEN_ALL = "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
@@ -24,7 +25,7 @@ WINDOWS = [
     for width in WIDTHS
     for scheme in SCHEMES
 ]
-PAGES = ("analysis", "report")
+PAGES = ("analysis", "report", "summary")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(trained, tmp_path_factory):
-    """The page of an analysis, and one with every other part of the demo's report."""
+    """The page of an analysis, one with every other part of the demo's report, and a summary of predictions."""
     folder = tmp_path_factory.mktemp("pages")
     rows = [Example("", TEXTS[2], aspect, "", aspect, 1, 1) for aspect in ("food", "price")]
     analysis = write_analysis(trained, rows, folder / "analysis")
@@ -49,7 +50,13 @@ def pages(trained, tmp_path_factory):
     demo._confidence(confidence, trained, rows)
     training.picture(framed(loss_plot([[10, 1.2], [20, 0.5]]), "training loss", role="img"), "Cross-entropy.")
     demo._machine(machine)
-    return {"analysis": analysis.as_uri(), "report": report.write().as_uri()}
+    summary = Summary(OWN.labels, True)
+    for number in range(200):
+        text = "w" * 300 if number < 3 else f"text {number}"
+        summary.add(Prediction(text, "food", OWN.labels[number % 3], 0.9, False))
+    write_summary(folder / "summary.html", summary, "reviews.csv")
+    found = {"analysis": analysis, "report": report.write(), "summary": folder / "summary.html"}
+    return {name: path.as_uri() for name, path in found.items()}
 
 
 @pytest.fixture(params=PAGES)
@@ -68,9 +75,13 @@ def test_page_fits_its_window(page, browser, width, scheme):
     assert (max(map(int, re.findall(r"\d+", ground))) < 60) == (scheme == "dark")
 
 
-def test_keyboard_focus_reaches_all_controls(page, browser):
-    browser.show(page, 390, "dark")
-    browser.value(CHECKS)
+def test_keyboard_reaches_all_controls_which_have_names(page, browser):
+    for address in (f"{page}#layer=1&head=2", page):
+        browser.show(address, 390, "dark")
+        browser.value(CHECKS)
+        found = [one for one in browser.named() if one["focusable"] and one["role"] != "RootWebArea"]
+        assert len(found) == browser.value("reachable().length")
+        assert [one for one in found if not one["name"].strip()] == []
     count = browser.value("reachable().length")
     visited = []
     for _ in range(count):
@@ -78,15 +89,6 @@ def test_keyboard_focus_reaches_all_controls(page, browser):
         visited.append(browser.value("focused()"))
     assert [one["place"] for one in visited] == list(range(count))
     assert [one for one in visited if one["outline"] < 2] == []
-
-
-def test_focusable_elements_have_names(page, browser):
-    for address in (page, f"{page}#layer=1&head=2"):
-        browser.show(address)
-        found = [one for one in browser.named() if one["focusable"] and one["role"] != "RootWebArea"]
-        browser.value(CHECKS)
-        assert len(found) == browser.value("reachable().length")
-        assert [one for one in found if not one["name"].strip()] == []
 
 
 def test_viewer_works_by_keyboard(trained, pages, browser):

@@ -20,7 +20,7 @@ from qacg_models.sentiment import trained_model
 from qacg_models.sentiment.example import SENTIHOOD
 from qacg_models.sentiment.predictor import Predictor
 from qacg_models.utils.files import lock_output, partial_path
-from qacg_models.utils.progress import hidden_bars, pause_bars, progress_bar
+from qacg_models.utils.progress import progress_bar
 from untrained import OWN, TEXTS, write_model
 
 MANY = [f"{TEXTS[number % 3]} {'very ' * (number % 7)}" for number in range(23)]
@@ -285,8 +285,6 @@ def test_predict_holds_the_predictions_of_a_chunk(model, tmp_path, monkeypatch):
 
 def test_predict_bad_input_prints_one_line(model, tmp_path, capsys, monkeypatch):
     text, empty, broken = tmp_path / "in.txt", tmp_path / "empty.txt", tmp_path / "in.jsonl"
-    packed = tmp_path / "texts.csv.gz"
-    packed.write_bytes(b"\x1f\x8b")
     text.write_text("fine\n")
     empty.write_text("\n\n")
     broken.write_text('{"text": "fine"}\n{"words": "no"}\n')
@@ -295,8 +293,12 @@ def test_predict_bad_input_prints_one_line(model, tmp_path, capsys, monkeypatch)
         ([*given, "--aspects", "view"], "aspects: expected one of the model's aspects (food, price, service), got"),
         ([*given, "--targets", "x"], "targets: expected None, since the model has no targets, got x"),
         ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
+        ([*given, "--summary", "a.html"], "summary: expected --output FILE with --summary, got none"),
+        ([*given, "--output", "a.csv", "--summary", "a.csv"], "summary: expected a file other than --output"),
         ([*given, "--resume"], "resume: expected --output FILE with --resume, got none"),
         ([*given, "--aspect-column", "a"], "aspect-column: expected a table as --input, got lines of text"),
+        ([*given, "--skip-empty"], "skip-empty: expected a table as --input, got lines of text"),
+        ([*given, "--encoding", "klingon"], "encoding: expected the name of an encoding"),
         ([*given, "--device", "abacus"], "got 'abacus'"),
         ([*given, "--resume", "--overwrite"], "resume, overwrite: expected at most one of them, got both"),
         (["--text", " "], "text: expected a sentence, got an empty"),
@@ -306,8 +308,6 @@ def test_predict_bad_input_prints_one_line(model, tmp_path, capsys, monkeypatch)
         (["--input", broken, "--target-column=a"], "target-column: expected none, because this model has no targets"),
         (["--input", tmp_path / "in.pdf"], "suffix of a known format, got 'pdf'; select one with --format"),
         (["--input", tmp_path / "none.txt"], "cannot be read"),
-        (["--input", packed], "expected a file that is not compressed, got .gz; decompress it"),
-        (["--input", packed, "--format", "csv"], "expected a file that is not compressed, got .gz; decompress it"),
     ):
         assert run(model, *arguments) == 2
         captured = capsys.readouterr()
@@ -378,15 +378,15 @@ def clock(monkeypatch):
     return now
 
 
-def test_progress_in_a_log_is_a_line_for_each_chunk(model, source, tmp_path, clock, monkeypatch, capsys):
+def test_progress_in_a_log_is_lines_that_are_seconds_apart(model, source, tmp_path, clock, monkeypatch, capsys):
     predict = Predictor.predict
     monkeypatch.setattr(
-        Predictor, "predict", lambda *given, **options: clock.append(clock.pop() + 6) or predict(*given, **options)
+        Predictor, "predict", lambda *given, **options: clock.append(clock.pop() + 2) or predict(*given, **options)
     )
-    monkeypatch.setattr(command, "WINDOW", 10)
+    monkeypatch.setattr(command, "WINDOW", 2)
     assert run(model, "--input", source, "--output", tmp_path / "out.jsonl") == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("predicting:")]
-    assert [line.split()[2] for line in lines] == ["10/23", "20/23", "23/23"]
+    assert [line.split()[2] for line in lines] == ["6/23", "12/23", "18/23", "23/23"]
     assert all("\r" not in line and "text" in line.split()[-1] for line in lines)
 
 
@@ -402,39 +402,3 @@ def test_progress_rate_counts_this_run_alone(clock, monkeypatch, shown):
     bar.close()
     lines = sys.stderr.getvalue().replace("\r", "\n").strip().split("\n")
     assert " 50/100 " in f" {lines[-1]} " and "[00:05<00:25,  2.00text/s]" in lines[-1], lines
-
-
-def test_progress_log_lines_are_seconds_apart(clock, capsys):
-    with hidden_bars():
-        hidden = progress_bar(4, "training", "step", done=1)
-    bar = progress_bar(100, "training", "step", done=10)
-    for second in range(13):
-        clock[0] = 100.0 + second
-        bar.set_postfix({"loss": f"{second}"}, refresh=False)
-        for one in (bar, hidden):
-            one.update()
-    bar.close()
-    hidden.close()
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[2] for line in lines] == ["16/100", "21/100", "23/100"]
-    assert [line.rpartition("loss=")[2] for line in lines] == ["5]", "10]", "12]"]
-
-
-def test_progress_of_two_bars_in_a_log_is_lines(clock, capsys):
-    bars = [progress_bar(4, what, "step") for what in ("training", "evaluating")]
-    for bar in (*bars, *bars[::-1]):
-        clock[0] += 6
-        bar.update()
-        with pause_bars():
-            pass
-    for bar in bars[::-1]:
-        bar.close()
-    printed = capsys.readouterr().err
-    assert "\r" not in printed and "\x1b" not in printed and "\n\n" not in printed
-    assert [line.split()[::2][:2] for line in printed.splitlines()] == [
-        ["training:", "1/4"],
-        ["evaluating:", "1/4"],
-        ["evaluating:", "2/4"],
-        ["training:", "2/4"],
-        ["evaluating:", "2/4"],
-    ]

@@ -5,10 +5,9 @@ import pickle
 import pandas as pd
 import pytest
 from errors import raises
-from qacg_models.sentiment.example import SENTIHOOD
 from qacg_models.sentiment.predictor import Predictor, UnusableRows
 from qacg_models.sentiment.trained_model import load_trained
-from untrained import OWN, TEXTS, write_model
+from untrained import OWN, TEXTS
 
 SHARES = [f"p({label})" for label in OWN.labels]
 
@@ -74,14 +73,6 @@ def test_predict_lists_unusable_rows(predictor):
         predictor.predict(pd.DataFrame({"text": [""] * 30}))
 
 
-def test_predict_of_targets_takes_those_of_rows_or_texts(tmp_path):
-    predictor = Predictor(load_trained(write_model(tmp_path / "model", SENTIHOOD, layers=1)))
-    found = predictor.predict(pd.DataFrame({"text": [TEXTS[3]]}), aspects=["price"])
-    assert found[["target", "aspect"]].to_numpy().tolist() == [["location - 1", "price"], ["location - 2", "price"]]
-    frame = pd.DataFrame({"text": ["nice", "nice"], "target": ["location - 2", "location - 1"]})
-    assert predictor.predict(frame, aspects=["price"])["target"].tolist() == frame["target"].tolist()
-
-
 def test_predict_packs_texts_by_length(predictor, monkeypatch):
     seen, forward = [], predictor.trained.model.forward
     monkeypatch.setattr(
@@ -100,7 +91,6 @@ def test_predict_packs_texts_by_length(predictor, monkeypatch):
         (pd.DataFrame({"words": ["a"]}), {}, "InputError: frame: expected the column 'text', got 'words'"),
         (pd.DataFrame({"text": [b"a"]}), {}, "TypeError: frame: column 'text', index 0: expected a text"),
         (pd.DataFrame({"text": ["a"]}), {"on_empty": "drop"}, "InputError: on_empty: expected one of raise, skip"),
-        (pd.DataFrame({"text": ["a"]}), {"min_confidence": 0}, "InputError: expected a number above 0 and at most 1"),
     ],
 )
 def test_predict_bad_arguments_raise(predictor, frame, options, error):

@@ -16,7 +16,7 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from transformers import AutoConfig, BartConfig
+from transformers import AutoConfig
 
 SEP, PAD = 3, 0
 BATCH = {
@@ -218,11 +218,12 @@ def test_query_attention_half_precision_is_close(dtype):
 
 
 def test_query_attention_uses_a_trained_encoder_unchanged(tmp_path):
-    encoder = build(transformers.BertModel, bert_config())
+    encoder = build(transformers.BertModel, bert_config(attn_implementation="eager"))
     expected = encoder(**BATCH).last_hidden_state
     weights = {name: p.clone() for name, p in encoder.named_parameters()}
     m = QueryAttentionForQuestionAnswering.from_encoder(encoder, QueryAttentionConfig(head="convolutional"))
     assert m.config.head == "convolutional" and m.config.encoder is encoder.config
+    assert m.backbone.config._attn_implementation == "eager"
     for name, p in m.backbone.named_parameters():
         assert torch.equal(p, weights[name]), name
     hidden = m(**BATCH, output_hidden_states=True).hidden_states
@@ -239,12 +240,6 @@ def test_query_attention_uses_a_trained_encoder_unchanged(tmp_path):
         QueryAttentionForQuestionAnswering.from_encoder(torch.nn.Linear(2, 2))
     with raises("TypeError: config: expected QueryAttentionConfig, got BertConfig"):
         QueryAttentionForQuestionAnswering.from_encoder(encoder, bert_config())
-
-
-def test_attn_implementation_of_an_encoder_is_kept():
-    encoder = transformers.BertModel(bert_config(attn_implementation="eager"))
-    taken = QueryAttentionForQuestionAnswering.from_encoder(encoder)
-    assert taken.backbone.config._attn_implementation == "eager"
 
 
 def test_initial_weights_follow_the_encoder():
@@ -270,16 +265,13 @@ def test_query_attention_config_contains_the_encoder_config(tmp_path):
         "TypeError: heads: expected a field of QueryAttentionConfig, got an unknown name. Did you mean 'head'": {
             "heads": "linear"
         },
-        "ValueError: question_mean: expected one of 'tokens', 'length', got 'all'": {"question_mean": "all"},
         "ValueError: head: expected one of 'linear', 'convolutional', got 'deep'": {"head": "deep"},
         "ValueError: sep_token_id: expected less than 31, got 31": {"sep_token_id": 31},
         "TypeError: encoder: expected a configuration or a dict of its fields, got int": {"encoder": 3},
-        "ValueError: encoder.model_type: expected a type ..., got None": {"encoder": {"hidden_size": 3}},
         "ValueError: encoder: Validation error for field 'hidden_size'": {
             "encoder": {"model_type": "bert", "hidden_size": "a"}
         },
         "ValueError: encoder: expected the configuration of a text encoder": {"encoder": transformers.ViTConfig()},
-        "ValueError: encoder: expected the configuration of a text encoder, got Bart": {"encoder": BartConfig()},
         "ValueError: encoder: expected the configuration of a text encoder, got QACGBertConfig, whose model": {
             "encoder": QACGBertConfig()
         },
@@ -293,20 +285,10 @@ def test_query_attention_bad_config_raises(error, given):
 
 @error_cases(
     {
-        "ValueError: input_ids: expected at most 16 tokens, as many as the encoder has positions "
-        "(max_position_embeddings is 16), got sequences of 17": {
-            "input_ids": torch.ones(2, 17, dtype=torch.long),
-            "attention_mask": None,
-            "token_type_ids": None,
-        },
-        "ValueError: token_type_ids: expected 0 to 1 (type_vocab_size is 2), got values from 2 to 2": {
-            "token_type_ids": torch.full((2, 8), 2)
-        },
         "ValueError: token_type_ids: expected a token of type 0 in every row": {
             "token_type_ids": torch.ones(2, 8).long()
         },
         "ValueError: input_ids, inputs_embeds: expected exactly one, got both": {"inputs_embeds": torch.ones(2, 8, 12)},
-        "ValueError: input_ids, inputs_embeds: expected exactly one, got neither": {"input_ids": None},
         "ValueError: inputs_embeds: expected shape (B, L, hidden_size = 12), got shape (2, 8, 11)": {
             "input_ids": None,
             "inputs_embeds": torch.zeros(2, 8, 11),

@@ -4,13 +4,11 @@ import csv
 import json
 import random
 import re
-import shlex
 from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
 from commands import error_of
-from docs_pages import commands
 from errors import raises
 from invented_reviews import RESTAURANT, aspect_of, restaurant_reviews, terse_reviews
 from qacg_models import AspectSentiment
@@ -18,11 +16,10 @@ from qacg_models.cli.program import main
 from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.example import SENTIHOOD
 from qacg_models.sentiment.options import DataOptions
-from qacg_models.sentiment.suggest import choose, dev_rows, distinct, most_uncertain, noun_rows, propose, random_rows
+from qacg_models.sentiment.suggest import choose, dev_rows, most_uncertain, propose
 from qacg_models.utils.text import normalized
 from untrained import TEXTS, write_model
 
-COMMANDS = [line.removeprefix("qacg ") for line in commands("how-to/label", "qacg") if "suggest" in line]
 # No two aspects share an opinion word.
 ENGLISH = {
     "food": ("the soup|the pasta|our pizza|the dessert", "tasty|fresh|bland|cold|delicious"),
@@ -95,11 +92,6 @@ def test_propose_leaves_out_words_that_are_no_aspects():
     assert {one.name for one in propose(always)} == {"park", "shop"}
 
 
-def test_propose_nouns_without_opinions_separately():
-    sentences = [f"The {noun}." for noun in ("soup", "bill", "staff") for _ in range(10)]
-    assert {one.words for one in propose(sentences)} == {("soup",), ("bill",), ("staff",)}
-
-
 def test_suggest_sheet_with_labels_is_training_data(tmp_path, capsys):
     source, sheet = tmp_path / "reviews.csv", tmp_path / "sheet.csv"
     texts = sentences_of(ENGLISH, count=120)
@@ -133,19 +125,6 @@ def test_suggest_sheet_with_labels_is_training_data(tmp_path, capsys):
     assert {row["aspect"] for row in read(sheet)} == {names[1]}
 
 
-def test_noun_rows_alternate_aspects_without_repeats():
-    texts = sentences_of(ENGLISH)
-    sentences = distinct([*texts, texts[0].upper(), f"  {texts[1]} "], by_sentence=False)
-    assert sentences == list(dict.fromkeys(texts))
-    assert distinct(["One is here. Two is there."], by_sentence=True) == ["One is here.", "Two is there."]
-    proposals = propose(sentences)
-    rows = noun_rows(sentences, proposals, 12)
-    assert {row.aspect for row in rows if row.hint} == {one.name for one in proposals}
-    everything = noun_rows(sentences, proposals, 10_000)
-    pairs = [(row.text, row.aspect) for row in everything]
-    assert len(pairs) == len(set(pairs)) == 3 * len(sentences), "the two aspects of each sentence, and one more"
-
-
 def test_most_uncertain_excludes_pairs(tmp_path):
     folder = write_model(tmp_path / "model", layers=1)
     asked = AspectSentiment.from_pretrained(folder)
@@ -161,15 +140,6 @@ def test_most_uncertain_excludes_pairs(tmp_path):
         most_uncertain(TEXTS, with_targets.predictor, 5)
 
 
-def test_docs_suggest_commands_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_model(tmp_path / "mine", layers=1, reading=DataOptions(text_column="review"))
-    write(tmp_path / "new.csv", [{"review": text} for text in sentences_of(ENGLISH, count=60)])
-    assert [main(shlex.split(command)) for command in COMMANDS] == [0] * 3
-    for name in ("sheet.csv", "next.csv"):
-        assert [*read(tmp_path / name)[0]] == ["review", "aspect", "label", "hint", "split"]
-
-
 def test_suggest_bad_arguments_print_one_line(tmp_path, capsys):
     texts, sheet = tmp_path / "texts.csv", tmp_path / "sheet.csv"
     texts.write_text("text\n" + "".join(f'"{text}"\n' for text in sentences_of(ENGLISH, count=60)))
@@ -179,7 +149,6 @@ def test_suggest_bad_arguments_print_one_line(tmp_path, capsys):
     for flags, expected in (
         (["--text-column", "label"], "columns: expected distinct names, got label"),
         (["--text-column", "hint"], "expected a name other than hint and split"),
-        (["--text-column", "split"], "expected a name other than hint and split"),
         (["--aspects", "nonsense"], "aspects: expected a proposed aspect or a word"),
         (["--aspects", "soup", "soup=soup"], "each NAME once, got 'soup=soup'"),
         (["--with", tmp_path], "labelled: expected the CSV on which the model of --with was trained"),
@@ -260,19 +229,6 @@ def test_sheet_dev_rows_draw_every_pair_equally():
     for rows in sheets[:100]:
         assert sorted(Counter(row.aspect for row in rows).values()) == [1, 2, 2]
     assert all(abs(count - expected) < 5 * expected**0.5 for count in counts.values())
-
-
-def test_sheet_dev_rows_of_few_texts_are_fewer():
-    assert [len(dev_rows(["one", "two", "three"][:n], ["food", "price"], 100, 0)) for n in (3, 0)] == [2, 0]
-
-
-def test_sheet_random_rows_take_what_is_left():
-    texts, aspects = ["one", "two", "three"], ["food", "price"]
-    taken = {("one", "food"), ("two", "price"), ("elsewhere", "food")}
-    rows = random_rows(texts, aspects, 100, 0, taken)
-    assert {row.pair for row in rows} == {(text, aspect) for text in texts for aspect in aspects} - taken
-    assert len(rows) == 4
-    assert random_rows(texts, aspects, 100, 0, taken) == rows
 
 
 def test_train_on_a_sheet_reports_what_dev_estimates(reviews, tmp_path, capsys):
@@ -356,8 +312,6 @@ def test_suggest_own_aspects_take_their_words():
     assert [*bill.found] == [3, 4, 5, 6]
     assert (parking.name, parking.found) == ("parking", {0: ["car park"], 1: ["car park"], 2: ["car park"]})
     assert value.found == {}
-    with raises("InputError: expected a proposed aspect or a word of the sentences, got 'garage'"):
-        choose(sentences, [], ["parking=car park,garage"])
 
 
 def test_suggest_own_aspects_are_in_the_sheet(reviews, tmp_path):

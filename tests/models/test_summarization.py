@@ -41,13 +41,11 @@ def summarizer(tokenizer, encoder=None, **settings):
         ("A line\nbroken. Next\n\na title\n\nText.", ["A line broken.", "Next", "a title", "Text."]),
         ("Wait... what? Été. 12 of them.", ["Wait... what?", "Été.", "12 of them."]),
         ("The soup was great. the bill was awful.", ["The soup was great.", "the bill was awful."]),
-        ("great! the bill? awful", ["great!", "the bill?", "awful"]),
         ("great!!! :) the bill", ["great!!!", ":) the bill"]),
         ("Great ! ! The bill. :)", ["Great ! !", "The bill. :)"]),
         ("Great! :)", ["Great! :)"]),
         ('"Great!" she said. it (the “soup”). too', ['"Great!" she said.', "it (the “soup”).", "too"]),
         ("so ... good, so... good", ["so ... good, so... good"]),
-        ("3.5 stars, booking.com is fine", ["3.5 stars, booking.com is fine"]),
         ("approx. ten (incl. tax), e.g. at 3 p.m. or so", ["approx. ten (incl. tax), e.g. at 3 p.m. or so"]),
         ("gut, z.B. das Essen bzw. die Suppe usw. und", ["gut, z.B. das Essen bzw. die Suppe usw. und"]),
         ("Все хорошо. Спасибо.", ["Все хорошо.", "Спасибо."]),
@@ -137,13 +135,8 @@ def test_summarizer_of_an_encoder_without_token_types(tokenizer):
         "InputError: sentences: expected a list of at least one sentence, got []": lambda s: s.summarize(""),
         "InputError: sentences[1]: expected text, got ' '": lambda s: s.summarize(["One.", " "]),
         "ValueError: count: expected at least 1, got 0": lambda s: s.summarize(SENTENCES, count=0),
-        "TypeError: count: expected an integer, got '2'": lambda s: s.summarize(SENTENCES, count="2"),
         "TypeError: count: expected an integer, got 1.5": lambda s: s.summarize(SENTENCES, count=1.5),
         "TypeError: document: expected text or a list of sentences, got NoneType": lambda s: s.summarize(None),
-        "TypeError: document: expected text or a list of sentences, got int": lambda s: s.summarize(3),
-        "TypeError: max_length: expected an integer, got '8'": lambda s: ExtractiveSummarizer(
-            s.model, s.tokenizer, max_length="8"
-        ),
         "TypeError: model: expected a BertSumForExtractiveSummarization, got NoneType": lambda s: ExtractiveSummarizer(
             None, s.tokenizer
         ),
@@ -163,9 +156,3 @@ def test_summarizer_of_an_encoder_without_token_types(tokenizer):
 def test_summarizer_bad_input_raises(tokenizer, error, given):
     with raises(error):
         given(summarizer(tokenizer))
-
-
-def test_summarizer_other_tokenizer_raises(tokenizer):
-    small = bert_config(vocab_size=20)
-    with raises(f"InputError: expected at most 20 tokens as in the model, got {len(tokenizer)}"):
-        summarizer(tokenizer, small)

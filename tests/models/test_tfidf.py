@@ -5,9 +5,8 @@ import random
 
 import numpy as np
 import pytest
-from model_sizes import SMALL, SMALL_FLAGS
+from model_sizes import SMALL
 from processes import ROOT, run_python
-from qacg_models.cli.program import main
 from qacg_models.sentiment import tfidf, training
 from qacg_models.sentiment.example import Example, Task
 from qacg_models.sentiment.metrics import judge
@@ -171,14 +170,6 @@ def test_training_stores_the_baseline_and_reports_when_it_wins(dataset, one_sett
     begun = dataclasses.replace(record, options=TrainingOptions(from_checkpoint="minilm").resolved())
     assert weaker_than_tfidf(begun)[-1] == "use the baseline, or label more sentences"
     assert weaker_than_tfidf(dataclasses.replace(record, metrics=record.tfidf)) == []
-
-
-def test_train_prints_last_where_the_baseline_wins(small_data, one_setting, tmp_path, capsys):
-    flags = [*SMALL_FLAGS, "--max-steps=2", "--learning-rate=1e-9"]
-    assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "m"), *flags]) == 0
-    worse, advice = capsys.readouterr().out.splitlines()[-2:]
-    assert worse.startswith("seed 0: test: the baseline (TF-IDF + logistic regression) is better than this model")
-    assert advice.startswith("seed 0: use the baseline, label more sentences")
 
 
 THREADS = """

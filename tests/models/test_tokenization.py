@@ -5,12 +5,10 @@ import unicodedata
 import pytest
 import torch
 from errors import raises
-from qacg_models.errors import InputError
 from qacg_models.sentiment.encoding import (
     PaddingCollator,
     encode_examples,
     load_tokenizer,
-    tokenizer_from_vocabulary,
     train_tokenizer,
 )
 from qacg_models.sentiment.example import Example
@@ -91,30 +89,18 @@ def test_vocabulary_may_have_line_separators_and_line_ends(tmp_path, end):
     assert load_tokenizer(path).get_vocab()["safe"] == 6
 
 
-@pytest.mark.parametrize(
-    "pieces,reason",
-    [
-        ([*SPECIAL, "a", "b", "a"], r"vocab\.txt:8: repeats the piece 'a' of line 6"),
-        (["[PAD]", "[UNK]", "a"], r"without \[CLS\], \[SEP\], \[MASK\]"),
-    ],
-)
-def test_tokenizer_bad_vocabulary_raises(tmp_path, pieces, reason):
-    with pytest.raises(InputError, match=reason):
-        tokenizer_from_vocabulary(write_vocabulary(tmp_path, pieces))
-
-
-def test_load_tokenizer_bad_path_raises(tmp_path):
+def test_load_tokenizer_bad_folder_or_vocabulary_raises(tmp_path):
     with raises("InputError: expected a tokenizer folder"):
         load_tokenizer(tmp_path / "nothing")
     with raises("InputError: expected tokenizer.json or vocab.txt"):
         load_tokenizer(tmp_path)
+    with raises("InputError: vocab.txt:8: repeats the piece 'a' of line 6"):
+        load_tokenizer(write_vocabulary(tmp_path, [*SPECIAL, "a", "b", "a"]))
+    with raises("InputError: without [CLS], [SEP], [MASK]"):
+        load_tokenizer(write_vocabulary(tmp_path, ["[PAD]", "[UNK]", "a"]))
     (tmp_path / "tokenizer.json").write_text("{}")
     with raises("InputError: cannot be loaded"):
         load_tokenizer(tmp_path)
-
-
-def test_encode_examples_without_rows_is_empty(tokenizer):
-    assert encode_examples([], tokenizer, CONTEXTS, 12) == ([], 0)
 
 
 def test_encode_examples_bad_arguments_raise(tokenizer):

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+import yaml
 from errors import raises
 from interrupted_runs import assert_same_run, interrupted
 from model_sizes import SMALL, SMALL_FLAGS
 from qacg_models import QACGBertForSequenceClassification
 from qacg_models.cli.program import main
 from qacg_models.sentiment import training
-from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.encoding import FeatureTable, train_tokenizer
 from qacg_models.sentiment.example import Example
-from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.sentiment.record import Selection
 from qacg_models.sentiment.report.tables import selection_note
 from qacg_models.sentiment.trained_model import load_trained
@@ -77,25 +77,27 @@ def bert(tmp_path_factory):
 # --- the model folder ---
 
 
-def test_trained_folder_is_complete(folder, dataset):
+def test_trained_folder_is_complete_and_has_its_metrics(folder, dataset):
     names = {path.name for path in folder.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "training.json", "run.yaml"} <= names
     assert [path.name for path in folder.parent.iterdir()] == ["model"]  # no temporary folder is left
     trained = load_trained(folder)
     assert trained.model.config.contexts == list(dataset.contexts)
     assert trained.model.config.id2label == {0: "None", 1: "Positive", 2: "Negative"}
-    assert trained.record.options.hidden_size == 16
     assert trained.model.config._attn_implementation == "fused"
-
-
-def test_recorded_metrics_equal_those_of_the_saved_model(folder, dataset):
-    trained = load_trained(folder)
     record = trained.record
     for split in ("dev", "test"):
         assert trained.evaluate(dataset.splits[split]).to_json() == record.metrics[split].to_json()
         assert trained.majority(dataset.splits[split]).to_json() == record.majority[split].to_json()
     assert record.selected.split == "dev" and record.steps == 4 * 240 // 16
     assert record.metrics["dev"].strict_accuracy == record.selected.value, "the best on dev"
+    assert trained.model.config.task_specific_params["aspect-sentiment"] == {
+        "contexts": list(trained.contexts),
+        "max_length": record.max_length,
+        "temperatures": list(trained.calibration.temperatures),
+    }
+    front = (folder / "README.md").read_text(encoding="utf-8").split("---\n")[1]
+    assert yaml.safe_load(front)["pipeline_tag"] == "aspect-sentiment"
 
 
 def test_train_never_loses_an_existing_output(dataset, folder, tmp_path, monkeypatch):
@@ -129,23 +131,6 @@ def test_train_without_a_split_raises(dataset, tmp_path):
         train(only, tmp_path / "m", TINY)
     with raises("InputError: expected the split 'test'"):
         train(only, tmp_path / "m", replace(TINY, protocol="released"))
-
-
-def test_train_on_a_csv_file_learns_it(tmp_path):
-    words = {"food": {"good": "tasty", "bad": "stale"}, "staff": {"good": "kind", "bad": "rude"}}
-    lines = ["review,topic,verdict"]
-    for number in range(60):
-        for topic, verdicts in words.items():
-            verdict = ("good", "bad")[(number + (topic == "staff")) % 2]
-            lines.append(f"visit {number} was {verdicts[verdict]},{topic},{verdict}")
-    (tmp_path / "reviews.csv").write_text("\n".join(lines) + "\n")
-    reading = DataOptions(text_column="review", aspect_column="topic", label_column="verdict", dev_fraction=0.2)
-    own = load_data(tmp_path / "reviews.csv", options=reading, optional=("test",))
-    trained = train(own, tmp_path / "m", replace(TINY, epochs=6, batch_size=8))
-    assert trained.contexts == ("food", "staff")
-    assert trained.data_options == reading
-    assert trained.record.metrics.keys() == {"dev"}
-    assert trained.evaluate(own.splits["dev"]).accuracy > 0.9
 
 
 # --- steps ---
@@ -303,14 +288,6 @@ def test_train_prints_and_keeps_the_time_limit(dataset, tmp_path, monkeypatch):
     record = train(dataset, tmp_path / "n", options).record
     assert record.selected.step == 12
     assert "dev was still improving when the time limit was reached" in selection_note(record)
-
-
-@pytest.mark.parametrize("change", [{"eval_every": 50, "max_steps": 3}, {"eval_every": 0, "epochs": 1}])
-def test_selection_note_of_one_evaluation_names_the_last_step(dataset, tmp_path, change):
-    record = train(dataset, tmp_path / "m", replace(OPEN, patience=None, **change)).record
-    value = f"{record.selected.value:.1%}"
-    note = f"weights of the last step, {record.steps}, without checkpoint selection (strict accuracy on dev: {value})"
-    assert selection_note(record) == note
 
 
 def test_weight_average_is_evaluated_and_kept(dataset, tmp_path, monkeypatch):

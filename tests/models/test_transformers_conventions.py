@@ -5,11 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-import yaml
-from model_sizes import SMALL_FLAGS
 from processes import ROOT, run_python
 from qacg_models import AspectSentiment
-from qacg_models.cli.program import main
 from qacg_models.errors import InputError
 from qacg_models.sentiment.calibration import Calibration, Candidate, Fit
 from qacg_models.sentiment.trained_model import load_trained
@@ -73,9 +70,6 @@ def test_pipeline_equals_aspect_sentiment(folder, pipe, batch_size):
         for mine, other in zip(found, expected):
             assert mine["probabilities"] == pytest.approx(other.probabilities, abs=1e-5)
             assert mine["score"] == max(mine["probabilities"].values())
-
-
-def test_pipeline_aspects_select(pipe):
     assert [one["aspect"] for one in pipe(TEXTS[0], aspects=["service", "food"])] == ["service", "food"]
 
 
@@ -84,7 +78,6 @@ def test_pipeline_aspects_select(pipe):
     [
         (lambda pipe: pipe(" "), InputError, "text: expected a sentence"),
         (lambda pipe: pipe("fine", aspects=["view"]), InputError, r"aspects: expected aspects of the model .*'view'"),
-        (lambda pipe: pipe("fine", aspects=[]), InputError, "aspects: expected at least one name"),
         (lambda pipe: pipe("fine", topics=["food"]), TypeError, "topics: expected only the parameter 'aspects'"),
         (lambda pipe: pipe({"text": "fine"}), TypeError, "text: expected str, got dict"),
     ],
@@ -92,19 +85,6 @@ def test_pipeline_aspects_select(pipe):
 def test_pipeline_bad_input_raises(pipe, call, error, message):
     with pytest.raises(error, match=message):
         call(pipe)
-
-
-def test_training_declares_the_task(small_data, tmp_path):
-    flags = [*SMALL_FLAGS, "--max-steps=2"]
-    assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *flags]) == 0
-    trained = load_trained(tmp_path / "model")
-    assert trained.model.config.task_specific_params["aspect-sentiment"] == {
-        "contexts": list(trained.contexts),
-        "max_length": trained.record.max_length,
-        "temperatures": list(trained.calibration.temperatures),
-    }
-    front = (tmp_path / "model" / "README.md").read_text(encoding="utf-8").split("---\n")[1]
-    assert yaml.safe_load(front)["pipeline_tag"] == "aspect-sentiment"
 
 
 SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -36,11 +36,6 @@ def test_truncation_count_equals_encoding(trained, aspect):
     assert cut == expected and f": {expected} of 59 texts; advice" in note
 
 
-def test_truncation_count_of_several_aspects_counts_texts(trained):
-    assert describe_truncation(trained, [(LONG, trained.contexts), (LONG, [])], "advice")[0] == 1
-    assert describe_truncation(trained, [(SHORT, trained.contexts)], "advice") == (0, None)
-
-
 def test_predict_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
     source = _write_texts(tmp_path / "texts.jsonl", [SHORT, LONG, SHORT, LONG, LONG])
     arguments = ["predict", str(model), "--input", str(source)]
@@ -73,8 +68,6 @@ def test_predict_table_clips_long_texts(model, capsys):
     assert ": 1 of 2 texts; " in error
     assert out.splitlines()[5].startswith(f"{LONG[:77]}...  food ")
     assert all(len(line) < 160 for line in out.splitlines())
-    assert main(["predict", str(model), "--text", SHORT]) == 0
-    assert "truncated" not in capsys.readouterr().err
 
 
 def test_evaluate_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
