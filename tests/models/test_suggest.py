@@ -4,11 +4,13 @@ import csv
 import json
 import random
 import re
+import shlex
 from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
 from commands import error_of
+from docs_pages import commands
 from errors import raises
 from invented_reviews import RESTAURANT, aspect_of, restaurant_reviews, terse_reviews
 from qacg_models import AspectSentiment
@@ -20,6 +22,7 @@ from qacg_models.sentiment.suggest import choose, dev_rows, most_uncertain, prop
 from qacg_models.utils.text import normalized
 from untrained import TEXTS, write_model
 
+COMMANDS = [line.removeprefix("qacg ") for line in commands("how-to/label", "qacg") if "suggest" in line]
 # No two aspects share an opinion word.
 ENGLISH = {
     "food": ("the soup|the pasta|our pizza|the dessert", "tasty|fresh|bland|cold|delicious"),
@@ -138,6 +141,15 @@ def test_most_uncertain_excludes_pairs(tmp_path):
     with_targets = AspectSentiment.from_pretrained(write_model(tmp_path / "targets", SENTIHOOD, layers=1))
     with raises("InputError: with targets"):
         most_uncertain(TEXTS, with_targets.predictor, 5)
+
+
+def test_docs_suggest_commands_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "mine", layers=1, reading=DataOptions(text_column="review"))
+    write(tmp_path / "new.csv", [{"review": text} for text in sentences_of(ENGLISH, count=60)])
+    assert [main(shlex.split(command)) for command in COMMANDS] == [0] * 3
+    for name in ("sheet.csv", "next.csv"):
+        assert [*read(tmp_path / name)[0]] == ["review", "aspect", "label", "hint", "split"]
 
 
 def test_suggest_bad_arguments_print_one_line(tmp_path, capsys):

@@ -78,9 +78,15 @@ def test_record_field_missing_or_of_another_type_raises(path, tmp_path):
 
     printed = record_error(tmp_path, changed(path, change))
     assert printed.startswith(f"{written(path)}: expected ") and ", got " in printed
-    if isinstance(path[-1], str) and path[0] != "versions":
+    if isinstance(path[-1], str) and path[0] not in ("versions", "options", "data_options"):
         printed = record_error(tmp_path, changed(path, dict.pop))
         assert printed.startswith(written(path[:-1])) and f"lacks the field {path[-1]}" in printed
+
+
+def test_record_without_a_later_option_has_its_default():
+    content = changed(("options", "word_dropout"), dict.pop)
+    del content["data_options"]["quoting"]
+    assert TrainingRecord.from_json(content) == RECORD
 
 
 @pytest.mark.parametrize(
