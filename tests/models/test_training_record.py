@@ -84,7 +84,7 @@ def test_record_field_missing_or_of_another_type_raises(path, tmp_path):
 
 
 def test_record_without_a_later_option_has_its_default():
-    content = changed(("options", "word_dropout"), dict.pop)
+    content = changed(("options", "gradient_accumulation"), dict.pop)
     del content["data_options"]["quoting"]
     assert TrainingRecord.from_json(content) == RECORD
 
