@@ -14,7 +14,7 @@ from matplotlib.image import imread
 from qacg_models import layerwise_relevance, token_sensitivity
 from qacg_models.cli.program import main
 from qacg_models.sentiment.example import Example
-from qacg_models.sentiment.report.analysis import example_maps, row_inputs, token_strip, word_places, write_analysis
+from qacg_models.sentiment.report.analysis import example_maps, row_inputs, word_places, write_analysis
 from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS, write_model
 
@@ -90,13 +90,6 @@ def test_analyze_page_is_offline_and_escapes_texts(page):
     assert "<b>" not in text
     assert html.escape(SENTENCES[0]) in text
     assert not re.search(r"@import|fetch\(|XMLHttpRequest|import\(", text)
-
-
-def test_token_strip_shows_the_sign_of_values():
-    strip = token_strip(["<s>", "good", "##ness"], [-1.0, 0.0, 1.0])
-    shades = re.findall(r'<span class="([a-z ]+)" style="--v:([\d.]+)" title="([^"]+)">', strip)
-    assert shades == [("minus", "1.00", "-1"), ("minus", "0.00", "+0"), ("inner plus", "1.00", "+1")]
-    assert re.sub("<[^>]+>", "", strip) == "&lt;s&gt; goodness", "pieces of a word are joined"
 
 
 def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):

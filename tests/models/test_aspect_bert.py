@@ -25,6 +25,7 @@ def trained(small_data, tmp_path_factory):
 def test_training_adds_the_aspect_in_the_last_layer(trained):
     options = AspectSentiment.from_pretrained(trained[0]).trained.record.options
     assert (options.context_from_layer, options.context_standalone) == (2, True)
+    assert "aspects: their initial vectors come from their names" in trained[1]
 
 
 def test_training_again_keeps_the_layer(small_data, tmp_path):
@@ -48,10 +49,6 @@ def test_layers_that_read_the_aspect_can_be_frozen(trained, small_data):
     trained_names = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert not [name for name in trained_names if ".layer." in name]
     assert "bert.context_embeddings.weight" in trained_names
-
-
-def test_training_starts_from_names(trained):
-    assert "aspects: their initial vectors come from their names" in trained[1]
 
 
 def test_prediction_shares_lower_layers(trained):

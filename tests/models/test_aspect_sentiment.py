@@ -107,7 +107,6 @@ def test_targets_default_to_those_in_the_text(folders):
         "TypeError: folder: expected a path or the name of a repository, got NoneType": {"folder": None},
         "TypeError: int8: expected True or False, got 'no'": {"int8": "no"},
         "TypeError: threads: expected an integer, got '2'": {"threads": "2"},
-        "TypeError: threads: expected an integer, got nan": {"threads": float("nan")},
         "ValueError: threads: expected at least 0, got -1": {"threads": -1},
         "InputError: attention: expected one of ..., got ''": {"attention": ""},
         "InputError: device: expected an available device, got 'abacus'": {"device": "abacus"},
@@ -123,23 +122,15 @@ def test_from_pretrained_bad_argument_raises(folders, error, given):
         "InputError: aspects: expected one of the model's aspects (food, price, service), got 'view'": lambda ask: ask(
             TEXTS[0], aspects=["food", "view"]
         ),
-        "InputError: aspects: expected one or more distinct names, got []": lambda ask: ask(TEXTS[0], aspects=[]),
         "InputError: expected one or more distinct names": lambda ask: ask(TEXTS[0], aspects=["food", "food"]),
         "TypeError: aspects: expected a sequence of names, got 'food'": lambda ask: ask(TEXTS[0], aspects="food"),
-        "TypeError: aspects: expected a sequence of names, got [1]": lambda ask: ask(TEXTS[0], aspects=[1]),
-        "InputError: targets: expected None, since the model has no targets, got x": lambda ask: ask(
-            TEXTS[0], targets=["x"]
-        ),
         "InputError: targets: expected None, ... got []. Omit targets": lambda ask: ask(TEXTS[0], targets=[]),
         "InputError: by: expected one of text, sentence, document, got 'line'": lambda ask: ask(TEXTS[0], by="line"),
-        "InputError: text: expected a sentence, got an empty text": lambda ask: ask(" "),
         "InputError: index 1: text: expected a sentence, got an empty text": lambda ask: ask(["fine", ""]),
         "TypeError: texts: expected a pandas DataFrame or Series, ... got NoneType": lambda ask: ask(None),
         "InputError: batch_size: expected at least 1, got 0": lambda ask: ask(TEXTS[0], batch_size=0),
         "TypeError: batch_size: expected an integer, got 1.5": lambda ask: ask.trained.logits([], batch_size=1.5),
         "TypeError: trained: expected a TrainedModel, got str": lambda ask: AspectSentiment("folder"),
-        "ModelFolderError: no such folder": lambda ask: AspectSentiment.from_pretrained("none"),
-        "TypeError: folder: expected a path, got int": lambda ask: load_trained(3),
     }
 )
 def test_ask_bad_input_raises(ask, error, given):
@@ -179,15 +170,9 @@ def test_predict_out_of_memory_halves_the_batch(ask, monkeypatch, caplog, of_cud
     monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(0, of_cuda, []), plain))
     with raises("InputError: text: expected a text that fits into memory, got ... tokens"):
         ask(texts)
-
-
-def test_predict_other_runtime_errors_propagate(ask, monkeypatch):
-    def broken(**batch):
-        raise RuntimeError("shapes differ")
-
-    monkeypatch.setattr(ask.trained.model, "forward", broken)
-    with raises("RuntimeError: shapes differ"):
-        ask(TEXTS[0])
+    monkeypatch.setattr(ask.trained.model, "forward", lambda **batch: torch.ones(2) @ torch.ones(3))
+    with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+        ask(texts)
 
 
 LONG = "Now " + " ".join(f"the bill number {number} was not great" for number in range(30))

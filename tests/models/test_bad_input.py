@@ -14,10 +14,7 @@ from qacg_models import (
     QACGBertConfig,
     QueryAttentionConfig,
 )
-from qacg_models.errors import CheckpointError, InputError
 from qacg_models.sentiment.options import TrainingOptions
-from qacg_models.utils.fields import MOST
-from safetensors.torch import load_file, save_file
 
 every_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 CONTEXTUAL = {name: case for name, case in CASES.items() if "context_ids" in case.extra}
@@ -61,7 +58,6 @@ BAD_CONTEXT_IDS = {
     "ValueError: context_ids: expected 0 to 2 (num_contexts is 3), got values from 0 to 3": torch.tensor([0, 3]),
     "ValueError: context_ids: expected shape (2,), got shape (3,)": torch.zeros(3).long(),
     "ValueError: context_ids: expected shape (2, 1), got shape (2, 8)": IDS,
-    "TypeError: context_ids: expected a torch.Tensor, got list": ["price", "price"],
 }
 RANGE = "expected 0 to 1 for multi_label_classification, got 0 to 2"
 BAD_LABELS = {
@@ -119,7 +115,6 @@ BAD_FIELDS = {
     },
     "ValueError: model_type: expected one of ..., got 'roberta'": {"model_type": "roberta"},
     "ValueError: hidden_size: expected a multiple of num_attention_heads = 5, got 12": {"num_attention_heads": 5},
-    "ValueError: num_hidden_layers: expected at least 1, got 0": {"num_hidden_layers": 0},
     "TypeError: vocab_size: expected an integer, got '31'": {"vocab_size": "31"},
     "ValueError: hidden_dropout_prob: expected a probability in [0, 1), got 1.0": {"hidden_dropout_prob": 1.0},
     "ValueError: layer_norm_eps: expected a finite number, got nan": {"layer_norm_eps": float("nan")},
@@ -170,9 +165,7 @@ def too_large(*fields):
 
 
 BAD_HEAD_FIELDS = {
-    "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
     "ValueError: num_labels: expected at least 1, got -1": {"num_labels": -1},
-    "ValueError: problem_type: expected one of 'regression', ...got 'ranking'": {"problem_type": "ranking"},
     "ValueError: encoder.hidden_size: expected at least 1, got 0": {
         "encoder": {"model_type": "bert", "hidden_size": 0}
     },
@@ -184,7 +177,7 @@ BAD_QACG_FIELDS = {
 }
 BAD_CONFIGS = [
     (CONFIGS, BAD_FIELDS | too_large(*ENCODER_SIZES)),
-    ((CGBertConfig, QACGBertConfig), BAD_CONTEXT_FIELDS),
+    ((CGBertConfig, QACGBertConfig), BAD_CONTEXT_FIELDS | too_large("contexts")),
     ((QACGBertConfig,), BAD_QACG_FIELDS),
     (
         (CGBertConfig,),
@@ -207,14 +200,6 @@ def test_config_bad_field_raises(config_class, error, given):
             make(sizes | given)
 
 
-@pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
-def test_config_accepts_the_largest_number_of_contexts(config_class):
-    limit = MOST["contexts"][0]
-    assert config_class(**SIZES, contexts=limit).num_contexts == limit
-    with raises(f"ValueError: contexts: expected at most {limit:,} (...), got {HUGE}"):
-        config_class(**SIZES, contexts=HUGE)
-
-
 @every_model
 def test_model_of_config_made_invalid_later_raises(case):
     config = case.make_config()
@@ -224,55 +209,10 @@ def test_model_of_config_made_invalid_later_raises(case):
         case.model_class(config)
 
 
-@pytest.mark.parametrize("name", ["QACGBertForSequenceClassification", "BertSum"])
-def test_from_pretrained_damaged_checkpoint_raises(name, tmp_path):
-    case = CASES[name]
-    model = case.build()
-    model.save_pretrained(tmp_path)
-    path = tmp_path / "model.safetensors"
-    whole = path.read_bytes()
-    # Copies, because the mapped file changes.
-    state = {name: tensor.clone() for name, tensor in load_file(path).items()}
-
-    def check_load_error(match, **options):
-        with pytest.raises(CheckpointError, match=match):
-            case.model_class.from_pretrained(tmp_path, **options)
-
-    path.write_bytes(whole[:-10])
-    check_load_error(r"model\.safetensors: is damaged or truncated")
-    words = next(name for name in state if name.endswith("word_embeddings.weight"))
-    save_file({**state, words: state[words][:30].clone()}, path)
-    check_load_error(r"model\.safetensors: .*word_embeddings\.weight: expected shape \(31")
-    query = next(name for name in state if name.endswith("layer.1.attention.self.query.weight"))
-    save_file({name: tensor for name, tensor in state.items() if name != query}, path)
-    check_load_error(rf"model\.safetensors: expected \d+ \w+ tensors of {case.model}, .*without .*self\.query\.weight")
-    save_file({**state, query: torch.full_like(state[query], float("nan"))}, path)
-    check_load_error(r"model\.safetensors: .*self\.query\.weight: expected finite values")
-    path.write_bytes(whole)
-    wide = case.make_config(hidden_size=24)
-    check_load_error(r"model\.safetensors: .*word_embeddings\.weight: expected shape", config=wide)
-
-
-# An option of training, and the field that it sets.
-FLAGS = {
-    "hidden_size": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "vocab_size": "vocab_size",
-    "max_length": "max_position_embeddings",
-}
-
-
-@pytest.mark.parametrize("field", [*FLAGS, "epochs", "batch_size", "gradient_accumulation", "threads", "seed"])
-def test_training_option_too_large_raises(field, tmp_path):
+@pytest.mark.parametrize("field", ["hidden_size", "max_length", "epochs", "batch_size", "threads", "seed"])
+def test_training_option_too_large_raises(field):
     with raises(f"InputError: {field}: expected at most ..., got {HUGE**3}"):
         TrainingOptions(**{field: HUGE**3})
-    if field in FLAGS:  # the configuration accepts every valid option
-        limit = MOST[FLAGS[field]][0]
-        assert getattr(TrainingOptions(**{field: limit}), field) == limit
-        with pytest.raises(InputError, match=field):
-            TrainingOptions(**{field: limit + 1})
 
 
 def test_train_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys):

@@ -124,17 +124,6 @@ def test_bertsum_missing_position_table_is_computed(tmp_path):
 
 @error_cases(
     {
-        "ValueError: heads: expected a divisor of the encoder's hidden_size = 12, got 5": {"heads": 5},
-        "ValueError: inter_layers: expected at least 0, got -1": {"inter_layers": -1},
-    },
-)
-def test_bertsum_bad_config_raises(error, given):
-    with raises(error):
-        config(**given)
-
-
-@error_cases(
-    {
         "TypeError: sentence_positions: expected a torch.Tensor (B, S), got NoneType": {"sentence_positions": None},
         "ValueError: sentence_positions: expected 0 to 9, or -1 for padding, got values from 0 to 10": {
             "sentence_positions": torch.tensor([[0, 10], [0, 1]])

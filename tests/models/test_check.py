@@ -12,8 +12,6 @@ import pytest
 from commands import fails
 from qacg_models.cli.program import main
 from qacg_models.sentiment.checks import (
-    LEARNED,
-    TokenCheck,
     baseline_doubts,
     find_doubts,
 )
@@ -97,14 +95,6 @@ def test_check_doubts_find_flipped_labels(faulty, capsys):
     assert all(label != suggested for _, label, suggested in found)
 
 
-def test_check_without_doubts_gives_no_advice(tmp_path, capsys):
-    rows = [(f"{('superb', 'awful')[n % 2]} food {n}", "food", ("good", "bad")[n % 2]) for n in range(40)]
-    write(tmp_path / "reviews.csv", rows)
-    assert main(["check", str(tmp_path / "reviews.csv")]) == 0
-    found = "doubtful labels: 0 of 40 (0.0%), found by TF-IDF with logistic regression in cross-validation\n"
-    assert found in capsys.readouterr().out
-
-
 def test_check_folder_reports_leaks(tmp_path, capsys):
     rows = reviews(60)
     (tmp_path / "data").mkdir()
@@ -164,12 +154,6 @@ def test_check_counts_texts_that_differ_in_unknown_tokens(tmp_path, capsys):
     assert tokens["alike"] == 3
     assert f"{tokens['unknown'] / tokens['tokens']:.2%} of the tokens unknown (most often '🙂', " in out
     assert "warning: 3 texts differ from another text only in unknown tokens ('🙂', " in out
-
-
-def test_check_learned_vocabulary_is_not_advised_again():
-    check = TokenCheck("start", LEARNED, 9, 128, 0, 9, words=10, pieces=30, unknown=0)
-    assert check.lines()[-1].endswith("start from a checkpoint of this language (--from)")
-    assert replace(check, vocabulary="minilm").lines()[-1].endswith("or from random weights (--from scratch)")
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,19 @@
 """The commands of qacg: output, exit status, errors, and the run file."""
 
-import argparse
 import dataclasses
 import io
 import json
-import re
 import runpy
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import qacg_models
 import torch
 from commands import fails
+from errors import raises
 from model_sizes import SMALL_FLAGS
-from qacg_models.cli.program import COMMANDS, _parser, main
-from qacg_models.errors import ModelFolderError
+from qacg_models.cli.program import COMMANDS, main
 from qacg_models.sentiment.dataset import load_data, sample_directory
 from qacg_models.sentiment.options import SIZES as SIZE_OPTIONS, DataOptions, TrainingOptions
 from qacg_models.sentiment.trained_model import load_trained
@@ -140,8 +136,6 @@ def test_train_of_several_seeds_gives_mean_and_deviation(small_data, tmp_path, c
     assert written[0]["majority"] == records[0]["majority"]
     assert written[0]["versions"]["torch"] == torch.__version__
     fails(capsys, train, "expected a new folder, got files of an earlier run. Continue that run with --resume")
-    other = "seed-1: training epochs: expected 2, as when the run started, got 3"
-    fails(capsys, [*train, "--resume", "--epochs", "3"], other)
     assert main([*train, "--resume"]) == 0
     assert "seed-2: the run is finished; nothing is left to resume" in capsys.readouterr().out
     fails(capsys, [*train, "--seeds", "1", "1"], "seeds: expected one or several different integers, got [1, 1]")
@@ -160,8 +154,7 @@ def test_released_protocol_reports_selection_on_test(small_data, tmp_path, capsy
     assert record["selected"]["split"] == "test"
     assert record["options"] | {"balance": 1.0, "eval_every": 25, "pooler": "cls"} == record["options"]
     assert main(["evaluate", str(output), "--data", str(small_data)]) == 0
-    printed = capsys.readouterr().out
-    assert "QACG-BERT (chosen on test)" in printed and "optimistic" in printed
+    assert "QACG-BERT (chosen on test)" in capsys.readouterr().out
     assert main(["evaluate", str(output), "--data", str(small_data), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["selected_on"] == "test"
 
@@ -243,19 +236,11 @@ def test_train_flags_override_set_and_the_file(monkeypatch, small_data, tmp_path
     assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "m"), *flags]) == 130
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("fly=1", "set: unknown option 'fly'. Available: data, output"),
-        ("epochs=many", "set: epochs: expected a value of type int, got 'many'"),
-        ("balance=", "Class balance of the sampled rows"),
-    ],
-)
-def test_train_bad_set_raises(tmp_path, capsys, setting, message):
-    fails(capsys, ["train", "--data", tmp_path, "--output", tmp_path / "m", "--set", setting], message)
-
-
-def test_evaluate_set_of_a_training_option_raises(model, small_data, capsys):
+def test_bad_set_raises(model, small_data, tmp_path, capsys):
+    train = ["train", "--data", tmp_path, "--output", tmp_path / "m", "--set"]
+    fails(capsys, [*train, "fly=1"], "set: unknown option 'fly'. Available: data, output")
+    fails(capsys, [*train, "epochs=many"], "set: epochs: expected a value of type int, got 'many'")
+    fails(capsys, [*train, "balance="], "Class balance of the sampled rows")
     fails(capsys, ["evaluate", model, "--data", small_data, "--set", "epochs=1"], "set: unknown option 'epochs'")
 
 
@@ -265,26 +250,6 @@ def test_help_fits_one_screen(command, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     assert len(capsys.readouterr().out.splitlines()) <= 60
-
-
-def test_messages_name_existing_flags():
-    (commands,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
-    known = {
-        flag for parser in commands.choices.values() for action in parser._actions for flag in action.option_strings
-    }
-    known |= {"--version", "--nproc-per-node", "--cpus"}  # the last ones are of torchrun and docker
-    sources = [path.read_text(encoding="utf-8") for path in Path(qacg_models.__file__).parent.rglob("*.py")]
-    assert {flag for text in sources for flag in re.findall(r"(?<![-\w])--[a-z][a-z0-9-]+", text)} <= known
-
-
-def test_train_bad_data_names_file_and_line(small_data, tmp_path, capsys):
-    for split in ("train", "dev", "test"):
-        (tmp_path / f"{split}.tsv").write_bytes((small_data / f"{split}.tsv").read_bytes())
-    path, output = tmp_path / "train.tsv", tmp_path / "model"
-    first, second, *others = path.read_text(encoding="utf-8").splitlines()
-    path.write_text("\n".join([first, f"{second} of all", *others]), encoding="utf-8")
-    fails(capsys, ["train", "--data", tmp_path, "--output", output], f"qacg train: {path}:2: label: expected one of")
-    assert not output.exists()
 
 
 def test_cli_bad_arguments_print_one_line(model, small_data, tmp_path, capsys):
@@ -308,19 +273,6 @@ def test_evaluate_damaged_model_folder_raises(model, small_data, tmp_path, capsy
     fails(capsys, evaluate, "got a folder without model.safetensors")
 
 
-def test_load_trained_without_a_tensor_raises(model, tmp_path):
-    shutil.copytree(model, tmp_path, dirs_exist_ok=True)
-    tensors = load_file(model / "model.safetensors")
-    for removed, message in (
-        ("classifier.bias", r"model\.safetensors: expected 2 head tensors .*without classifier\.bias"),
-        ("classifier.weight", r"(?s)expected the files that training wrote, got .*missing +2\n +classifier\.weight"),
-    ):
-        del tensors[removed]
-        save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-        with pytest.raises(ModelFolderError, match=message):
-            load_trained(tmp_path)
-
-
 @pytest.mark.full
 def test_train_with_your_own_vocabulary(small_data, tmp_path, capsys):
     words = {word.lower() for line in (small_data / "train.tsv").open(encoding="utf-8") for word in line.split()}
@@ -332,6 +284,15 @@ def test_train_with_your_own_vocabulary(small_data, tmp_path, capsys):
     assert json.loads((output / "config.json").read_text())["vocab_size"] == len(pieces)
     assert main(["evaluate", str(output), "--data", str(small_data)]) == 0
     assert "metrics are identical" in capsys.readouterr().out
+
+
+def test_load_trained_without_the_head_raises(model, tmp_path):
+    shutil.copytree(model, tmp_path, dirs_exist_ok=True)
+    tensors = load_file(model / "model.safetensors")
+    del tensors["classifier.bias"], tensors["classifier.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with raises("ModelFolderError: expected the files that training wrote, got ...classifier.weight"):
+        load_trained(tmp_path)
 
 
 def test_package_runs_as_the_command(capsys, monkeypatch):
@@ -361,19 +322,6 @@ def test_cli_usage_error_prints_usage(arguments, capsys):
         main(arguments)
     assert stopped.value.code == 2
     assert "usage: qacg" in capsys.readouterr().err
-
-
-@pytest.mark.full
-def test_command_in_a_program_leaves_transformers_complete(tmp_path):
-    write_model(tmp_path)
-    script = (
-        "from qacg_models.cli import main; "
-        f"status = main(['predict', {str(tmp_path)!r}, '--text', 'the bill']); "
-        "from transformers.utils import is_accelerate_available, is_scipy_available; "
-        "print(status, is_accelerate_available(), is_scipy_available())"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "0 True True"
 
 
 def test_output_encoding_without_a_character_is_an_error(tmp_path, monkeypatch, capsys):

@@ -16,7 +16,6 @@ from qacg_models import (
     QACGBertForSequenceClassification,
     fold_context,
 )
-from qacg_models.attribution import layerwise_relevance
 from qacg_models.layers import batch as encoder_batch
 from qacg_models.layers.attention import QuasiSelfAttention
 from qacg_models.models.bert import BertForSequenceClassification
@@ -276,12 +275,6 @@ def test_folding_skips_layers_without_a_context():
         before = model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS).logits
         assert fold_context(model) == 2
         assert torch.allclose(model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS).logits, before, atol=1e-5)
-
-
-def test_relevance_passes_through_plain_layers():
-    model, (ids, _) = built("qacg-bert", 2), texts()
-    batch = {"input_ids": ids[:1], "context_ids": CONTEXT_IDS[:1]}
-    assert layerwise_relevance(model, batch).layers[0].shape == (1, 7)
 
 
 def test_wrong_text_ids_and_layers_are_named():

@@ -1,8 +1,6 @@
 """`qacg convert`: conversion, reshaped tensors, errors and their flags, and a pretrained BERT."""
 
-import argparse
 import json
-import re
 
 import checkpoint_tables as tables
 import pytest
@@ -24,7 +22,6 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from qacg_models.checkpoints.fitting import Permissions, asking_for
 from qacg_models.cli.commands import convert as command
 from qacg_models.cli.program import main
 from qacg_models.conversion import FORMATS, convert
@@ -293,16 +290,6 @@ def answering(folder, with_pooler=False):
         pooler = {name: torch.randn(*shape) for name, shape in zip(POOLER, ((size, size), (size,)))}
         save_file({name: tensor.clone() for name, tensor in load_file(path).items()} | pooler, path)
     return model
-
-
-def test_flags_in_convert_errors_exist():
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    (allow,) = (action for action in parser._actions if action.dest == "allow")
-    named = [
-        re.search(r"--allow ([a-z-]+)", asking_for(permission))[1] for permission in Permissions.__dataclass_fields__
-    ]
-    assert named == [*allow.choices]
 
 
 def test_convert_answer_pooler_is_kept_on_request(tmp_path):

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import fails
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli.program import main
 from qacg_models.sentiment import trained_model
 from qacg_models.sentiment.estimators import AspectSentiment
-from qacg_models.utils import machine as devices, machine as quiet
+from qacg_models.utils import machine as devices
 from untrained import write_model
 
 OPENMP = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
@@ -74,24 +73,9 @@ def test_openmp_threads_sleep_unless_configured(given, policy):
     assert f"OMP_WAIT_POLICY = '{policy}'" in done.stderr
 
 
-@pytest.fixture
-def no_policy(monkeypatch):
+def test_let_threads_sleep_after_torch_changes_nothing(monkeypatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")  # so that what the test sets is undone
     monkeypatch.delenv("OMP_WAIT_POLICY")
-
-
-def test_load_libraries_sets_the_policy_before_torch(no_policy, monkeypatch):
-    def first_import(name):
-        raise ImportError(os.environ.get("OMP_WAIT_POLICY"))
-
-    for name in ("torch", "transformers.modeling_utils"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(quiet.importlib, "import_module", first_import)
-    with pytest.raises(ImportError, match=r"^PASSIVE$"):
-        quiet.load_libraries()
-
-
-def test_let_threads_sleep_after_torch_changes_nothing(no_policy):
     devices.let_threads_sleep()
     assert "OMP_WAIT_POLICY" not in os.environ
 
@@ -147,7 +131,3 @@ def test_forked_process_predicts_with_one_thread(three_threads, tmp_path):
 def test_aspect_sentiment_predicts_with_given_threads(tmp_path):
     ask = AspectSentiment.from_pretrained(write_model(tmp_path / "m"), threads=2)
     assert ask.trained.thread_count == 2
-
-
-def test_threads_out_of_range_is_an_error(tmp_path, capsys):
-    fails(capsys, ["predict", write_model(tmp_path / "m"), "--text", "x", "--threads", -1], "threads", "got -1")

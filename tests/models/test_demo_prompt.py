@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from qacg_models.sentiment import demo as prompt
 from qacg_models.sentiment.dataset import load_data, sample_reviews
 from qacg_models.sentiment.demo import next_commands
 from qacg_models.sentiment.options import DataOptions
-from qacg_models.sentiment.predictor import AspectPrediction, Predictor
+from qacg_models.sentiment.predictor import Predictor
 from qacg_models.sentiment.trained_model import load_trained
 from untrained import OWN, write_model
 
@@ -39,13 +38,6 @@ def test_prompt_continues_after_an_unusable_text(ask, capsys):
     assert all(aspect in answers[0] for aspect in OWN.aspects)
 
 
-def test_answer_lines_name_opinions_and_other_aspects():
-    found = [("food", "none", 0.9), ("price", "bad", 0.62), ("service", "good", 0.987)]
-    answers = [AspectPrediction("", "", *one[:2], {one[1]: one[2], "other": 1 - one[2]}) for one in found]
-    lines = ["  price    bad 62%  (uncertain)", "  service  good 99%", "  no opinion on food"]
-    assert prompt.answer_lines(answers, "none") == lines
-
-
 def test_next_commands_work_when_typed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "python")]))
@@ -54,14 +46,3 @@ def test_next_commands_work_when_typed(tmp_path, monkeypatch):
     assert "p(" in outputs[0]
     assert (tmp_path / "model-page" / "index.html").is_file()
     assert "strict accuracy" in outputs[2]
-
-
-def test_program_is_the_script_of_the_environment(tmp_path, monkeypatch):
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "qacg").touch(mode=0o755)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
-    monkeypatch.setenv("PATH", "/bin")
-    assert prompt.program() == ".venv/bin/qacg"
-    monkeypatch.setenv("PATH", str(tmp_path / ".venv" / "bin"))
-    assert prompt.program() == "qacg"

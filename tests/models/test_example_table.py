@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-import torch
 from errors import raises
 from qacg_models.sentiment.dataset import count_overlap, describe_examples, label_shares, load_data
 from qacg_models.sentiment.encoding import (
@@ -13,7 +12,7 @@ from qacg_models.sentiment.encoding import (
 )
 from qacg_models.sentiment.example import Example, ExampleTable, Task, distinct, frame_of
 from qacg_models.sentiment.options import DataOptions
-from qacg_models.sentiment.training.rows import EpochSampler, evaluation_sample
+from qacg_models.sentiment.training.rows import evaluation_sample
 
 TASK = Task("own", ("none", "good", "bad"), ("food", "room"), has_absent=True)
 
@@ -81,11 +80,3 @@ def test_large_dev_is_sampled_by_groups():
     ids = {row.id for row in chosen}
     assert chosen == [row for row in rows if row.id in ids] == evaluation_sample(rows, 1000, 0)
     assert chosen != evaluation_sample(rows, 1000, 1)
-
-
-@pytest.mark.parametrize("balance", [0.0, 0.5])
-def test_drawn_rows_do_not_depend_on_storage(balance):
-    labels = torch.tensor([0] * 70_000 + [1] * 10)
-    drawn = [*EpochSampler(labels.numpy(), balance, seed=3)]
-    assert drawn == [*EpochSampler(labels.tolist(), balance, seed=3)]
-    assert len(drawn) == len(labels) and all(isinstance(number, int) for number in drawn)

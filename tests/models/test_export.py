@@ -40,28 +40,17 @@ COMMAND = commands("how-to/export", "qacg")[0].removeprefix("qacg ")
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """The folder after the command of the docs, with `mine` (a model) and `model.onnx`, and the traced graph."""
-    folder, made = tmp_path_factory.mktemp("export"), []
+def folder(tmp_path_factory):
+    """The folder after the command of the docs, with `mine` (a model) and `model.onnx`."""
+    folder = tmp_path_factory.mktemp("export")
     write_model(folder / "mine", layers=1)
     write_calibration(
         folder / "mine", Calibration(temperatures=(1.7, 0.6, 2.5), fit=Fit("dev", 40, 0.1, 0.02, 10, 10, ()))
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(exporting, "trace", lambda trained: made.append(trace(trained)) or made[0])
         assert main(shlex.split(COMMAND)) == 0
-    return folder, made[0]
-
-
-@pytest.fixture(scope="module")
-def folder(exported):
-    return exported[0]
-
-
-@pytest.fixture(scope="module")
-def traced(exported):
-    return exported[1]
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +97,6 @@ def test_onnx_file_has_inputs_outputs_and_metadata(folder, trained):
     assert [path.name for path in folder.iterdir()] == ["mine", "model.onnx"], "no temporary file remains"
 
 
-def test_traced_graph_has_torch_operators_only(traced):
-    called = {str(node.target) for node in traced.exported_program.graph.nodes if node.op == "call_function"}
-    assert "aten.sigmoid.default" in called, "lambda and the gated map"
-    assert all(name.startswith("aten.") or "sym" in name or "<built-in" in name for name in called), called
-
-
 # All classifiers, as trained from scratch and with the fields of published encoders.
 CLASSIFIERS = {
     "qacg-bert": {"kind": "qacg-bert", "context_standalone": False, "fields": {"pooler": "attention"}},
@@ -138,13 +121,6 @@ def test_export_of_every_classifier_passes_its_check(name, tmp_path):
     assert trained.model.config._attn_implementation == "fused", "the model is unchanged"
     assert found.passed and (tmp_path / "out.onnx").is_file(), str(found)
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
-
-
-def test_trace_does_not_change_the_model(folder):
-    trained = load_trained(folder / "mine")
-    model = trained.model.train()
-    trace(trained)
-    assert (model.training, model.config._attn_implementation) == (True, "fused")
 
 
 def test_export_of_a_16_bit_model_raises(folder, tmp_path):

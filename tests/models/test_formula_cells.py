@@ -45,13 +45,9 @@ CELLS = [*FORMULAS, *OTHERS, "'=1", "''-5", "'", "", "\tx", "\rx", "＝1", "\0@x
 @pytest.mark.parametrize("cell", CELLS)
 def test_escape_formula_is_undone_by_unescape(cell):
     escaped = escape_formula(cell)
-    assert escaped in (cell, f"'{cell}")
+    is_formula = cell in (*FORMULAS, "\tx", "\rx", "＝1", "\0@x")
+    assert escaped == f"'{cell}" if is_formula else escaped in (cell, f"'{cell}")
     assert unescape_formula(escaped) == cell
-
-
-@pytest.mark.parametrize("cell", [*FORMULAS, "\tx", "\rx", "＝1", "\0@x"])
-def test_escape_formula_hides_every_formula(cell):
-    assert escape_formula(cell) == f"'{cell}"
 
 
 def test_suggest_sheet_escapes_formulas_and_trains(tmp_path):

@@ -153,18 +153,13 @@ def test_evaluate_output_equal_to_data_raises(small_data, tmp_path, capsys):
 
 
 @pytest.mark.full
-def test_export_that_does_not_fit_leaves_nothing(model, tmp_path):
-    output = tmp_path / "out" / "model.onnx"
-    output.parent.mkdir()
-    done = with_small_files(["export", model, "--output", output], 60_000)
-    assert last_line(done) == f"qacg export: {output.parent}: cannot be written (File too large)"
-    assert not list(output.parent.iterdir())
-
-
-@pytest.mark.full
-def test_report_that_does_not_fit_names_its_folder(model, tmp_path):
-    output = tmp_path / "out" / "page"
-    output.parent.mkdir()
-    done = with_small_files(["analyze", model, "--text", TEXTS[0], "--output", output], 10_000)
-    assert last_line(done) == f"qacg analyze: {output / 'index.html'}: cannot be written (File too large)"
-    assert not list(output.iterdir())
+@pytest.mark.parametrize(
+    ("command", "flags", "name", "place"),
+    [("export", [], "model.onnx", "."), ("analyze", ["--text", TEXTS[0]], "page", "page/index.html")],
+)
+def test_output_that_does_not_fit_leaves_nothing(model, tmp_path, command, flags, name, place):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    done = with_small_files([command, model, *flags, "--output", folder / name], 10_000)
+    assert last_line(done) == f"qacg {command}: {folder / place}: cannot be written (File too large)"
+    assert not [path for path in folder.rglob("*") if path.is_file()]

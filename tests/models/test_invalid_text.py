@@ -19,7 +19,6 @@ from qacg_models import (
 from qacg_models.errors import InputError
 from qacg_models.sentiment.columns import Columns, natural_key
 from qacg_models.sentiment.record import read_run_file
-from qacg_models.sentiment.report.tables import read_rows
 from qacg_models.sentiment.tables import json_values, read_table
 from qacg_models.tasks import encode_document, windows
 from qacg_models.utils import text as plain_text
@@ -170,12 +169,6 @@ def test_run_file_odd_values_raise(tmp_path):
             read_run_file(path)
 
 
-def test_read_rows_nested_too_deep_raises(tmp_path):
-    (tmp_path / "a.jsonl").write_text(DEEP + "\n")
-    with raises("InputError: a.jsonl:1: is not JSON (...nested too deep"):
-        read_rows([tmp_path / "a.jsonl"])
-
-
 def test_endless_files_raise(tmp_path, monkeypatch):
     monkeypatch.setattr(plain_text, "MOST_FILE_BYTES", 1 << 20)
     for name in ("run.json", "run.yaml"):
@@ -184,9 +177,3 @@ def test_endless_files_raise(tmp_path, monkeypatch):
         read_json_as(object, tmp_path / "run.json")
     with raises("InputError: run.yaml: cannot be read as YAML or JSON ...expected at most 1 MiB"):
         read_run_file(tmp_path / "run.yaml")
-
-
-def test_read_json_integer_beyond_float_raises(tmp_path):
-    (tmp_path / "run.json").write_text("1" * 400)
-    with raises("InputError: run.json: expected a number, got 111"):
-        read_json_as(float, tmp_path / "run.json")
