@@ -1,19 +1,23 @@
 """The commands of qacg: output, exit status, errors, and the run file."""
 
+import argparse
 import dataclasses
 import io
 import json
+import re
 import runpy
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import qacg_models
 import torch
 from commands import fails
 from errors import raises
 from model_sizes import SMALL_FLAGS
-from qacg_models.cli.program import COMMANDS, main
+from qacg_models.cli.program import COMMANDS, _parser, main
 from qacg_models.sentiment.dataset import load_data, sample_directory
 from qacg_models.sentiment.options import SIZES as SIZE_OPTIONS, DataOptions, TrainingOptions
 from qacg_models.sentiment.trained_model import load_trained
@@ -330,3 +334,13 @@ def test_output_encoding_without_a_character_is_an_error(tmp_path, monkeypatch, 
     assert main(["predict", str(tmp_path), "--text", "the café"]) == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("qacg predict: standard output: expected an encoding with '\\xe9', got ascii. Set")
+
+
+def test_messages_name_existing_flags():
+    (commands,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    known = {
+        flag for parser in commands.choices.values() for action in parser._actions for flag in action.option_strings
+    }
+    known |= {"--version", "--nproc-per-node", "--cpus"}  # the last ones are of torchrun and docker
+    sources = [path.read_text(encoding="utf-8") for path in Path(qacg_models.__file__).parent.rglob("*.py")]
+    assert {flag for text in sources for flag in re.findall(r"(?<![-\w])--[a-z][a-z0-9-]+", text)} <= known

@@ -17,6 +17,7 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
+from qacg_models.checkpoints.fitting import BERTSUM_ALIASES, Layout
 from qacg_models.cli.program import main
 from qacg_models.conversion import convert
 from qacg_models.errors import CheckpointError
@@ -24,6 +25,21 @@ from safetensors.torch import save_file
 
 CASE = CASES["BertSum"]
 QUERY = CASES["QueryAttention, linear"]
+# Our name, and that of BertSum's checkpoints, from its classes. PreSumm has ext_layer for encoder where a star is.
+PUBLISHED = """
+bert.embeddings.word_embeddings.weight      bert.model.embeddings.word_embeddings.weight
+bert.embeddings.LayerNorm.weight            bert.model.embeddings.LayerNorm.weight
+bert.encoder.layer.1.attention.self.key.bias    bert.model.encoder.layer.1.attention.self.key.bias
+bert.encoder.layer.0.output.LayerNorm.bias  bert.model.encoder.layer.0.output.LayerNorm.bias
+encoder.pos_emb.pe                          encoder.pos_emb.pe*
+encoder.transformer_inter.0.self_attn.linear_keys.weight   encoder.transformer_inter.0.self_attn.linear_keys.weight*
+encoder.transformer_inter.1.self_attn.final_linear.bias    encoder.transformer_inter.1.self_attn.final_linear.bias*
+encoder.transformer_inter.1.feed_forward.w_1.weight        encoder.transformer_inter.1.feed_forward.w_1.weight*
+encoder.transformer_inter.1.layer_norm.weight   encoder.transformer_inter.1.layer_norm.weight*
+encoder.layer_norm.bias                     encoder.layer_norm.bias*
+encoder.wo.weight                           encoder.wo.weight*
+"""
+ROWS = [line.split() for line in PUBLISHED.strip().split("\n")]
 
 
 def published(state, successor=False, wrapped=False, gamma=False):
@@ -47,6 +63,16 @@ def save(folder, state, config=None, name="model_step_1000.pt", **beside):
     if config is not None:
         (folder / "config.json").write_text(config.to_json_string())
     return folder / name
+
+
+@pytest.mark.parametrize("successor", [False, True])
+def test_bertsum_layout_maps_published_names(successor):
+    ours = {row[0] for row in ROWS}
+    theirs = [name.replace("encoder.", "ext_layer.", 1) if successor and "*" in name else name for _, name in ROWS]
+    theirs = [name.rstrip("*") for name in theirs]
+    encoder = {name.removeprefix("bert.") for name in ours if name.startswith("bert.")}
+    layout = Layout.of_head(theirs, encoder, "bert.", BERTSUM_ALIASES)
+    assert [layout.to_ours(name) for name in theirs] == [row[0] for row in ROWS]
 
 
 @pytest.mark.parametrize("gamma", [False, True])

@@ -303,6 +303,11 @@ class PackingCollator:
         share_texts: True: the batch has each distinct text once, so B is the number of distinct texts, and `text_ids`
             (N,) has the index of each feature's text; requires a model whose `config.shares_texts` is True. False: the
             batch has a text for each of the N features, so B is N.
+
+    Example:
+        >>> batch = PackingCollator()([{"input_ids": [2, 7, 3]}, {"input_ids": [2, 3]}])
+        >>> batch["input_ids"].tolist(), batch["cu_seqlens"].tolist(), batch["max_seqlen"]
+        ([2, 7, 3, 2, 3], [0, 3, 5], 3)
     """
 
     def __init__(self, share_texts: bool = False):
