@@ -155,7 +155,7 @@ class _Regressions:
 
     def __init__(self, rows: Sequence[Example], features: csr_matrix, classes: int, setting: Setting):
         labels, contexts = np.array([row.label for row in rows]), [row.context for row in rows]
-        self.joint, self.classes = setting.joint, classes
+        self.joint = setting.joint
         self.shares = _shares(labels, classes)
         self.numbers = {context: number for number, context in enumerate(dict.fromkeys(contexts))}
         which = self._which(contexts)
