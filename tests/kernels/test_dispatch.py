@@ -2,13 +2,14 @@
 
 import warnings
 
-import faked_gpu
 import pytest
 import torch
 from processes import run_python
+from torch._subclasses import FakeTensorMode
 
 import qacg_kernels as qk
-from qacg_kernels.backends import cpu, dispatch
+from qacg_kernels.backends import cpu, cuda, dispatch, triton
+from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.operators import self_check
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -66,24 +67,32 @@ def test_missing_backend_raises_its_reason(monkeypatch):
 # On a faked GPU
 
 
-def selected(**call):
-    return qk.explain(*faked_gpu.call(**call)).selected
+def fake_gpu(monkeypatch, names):
+    """Makes the named GPU backends support calls on a GPU; returns the arguments of a call, without values."""
+    for module in (cuda, triton):
+        here = module.NAME in names
+        monkeypatch.setattr(module, "missing", list if here else lambda: ["not on the faked GPU"])
+        monkeypatch.setattr(module, "not_for", lambda device: [])
+        monkeypatch.setattr(module, "note", lambda problem: None)
+    monkeypatch.setattr(tile_tables, "table_for", lambda device: tile_tables.shipped("sm_90"))
+    with FakeTensorMode():
+        x = torch.empty(2, 3, 128, 64, dtype=torch.bfloat16, device="cuda:0")
+        return x, x, x, x, x, torch.empty(2, 3, 128, dtype=torch.bfloat16, device="cuda:0")
 
 
 @pytest.mark.parametrize(
     ("available", "expected"), [(("triton", "cuda"), "triton"), (("cuda",), "cuda"), ((), "reference")]
 )
 def test_auto_selects_triton_first_on_a_gpu(available, expected, monkeypatch):
-    faked_gpu.install(monkeypatch, available)
-    assert selected() == expected
+    assert qk.explain(*fake_gpu(monkeypatch, available)).selected == expected
 
 
 def test_strict_raises_if_only_the_reference_supports_a_gpu(monkeypatch):
-    faked_gpu.install(monkeypatch, ())
+    call = fake_gpu(monkeypatch, ())
     monkeypatch.setenv("QACG_SELF_CHECK", "strict")
     monkeypatch.setenv("QACG_QUIET", "1")
     with pytest.raises(RuntimeError, match="QACG_SELF_CHECK=strict: expected a fused kernel for this call"):
-        qk.quasi_attention(*faked_gpu.call())
+        qk.quasi_attention(*call)
 
 
 def test_environment_variable_selects_the_backend_of_auto(monkeypatch, device):

@@ -13,26 +13,15 @@ CUOBJDUMP, NVDISASM = _TOOLS / "cuobjdump", _TOOLS / "nvdisasm"
 
 
 class Resources(NamedTuple):
-    """The resources of one kernel.
+    """The resources of one kernel: registers and stack of a thread, memory of a block, and kinds of instructions."""
 
-    Attributes:
-        registers: registers per thread; on AMD GPUs with the accumulation registers.
-        stack: bytes of stack per thread, for spilled registers.
-        shared: bytes of shared memory per block.
-        tensor_columns: columns of tensor memory per block, which only sm_100 has; 0 on other GPUs.
-        wgmma: whether 16-bit products use instructions of a warp group or of a block (wgmma, tcgen05). On AMD GPUs,
-            whether the kernel has matrix instructions (MFMA, WMMA).
-        spills: number of instructions within loops that move registers to or from the stack; 0 on AMD GPUs.
-        mismatched: number of products that Triton compiles wrongly (`_mismatched_products`).
-    """
-
-    registers: int
-    stack: int
-    shared: int
-    tensor_columns: int
-    wgmma: bool
-    spills: int
-    mismatched: int = 0
+    registers: int  # on AMD GPUs with the accumulation registers
+    stack: int  # bytes
+    shared: int  # bytes
+    tensor_columns: int  # of tensor memory, which only sm_100 has
+    wgmma: bool  # 16-bit products by a warp group or a block (wgmma, tcgen05); on AMD GPUs any matrix instructions
+    spills: int = 0  # loads and stores of the stack within loops; 0 on AMD GPUs
+    mismatched: int = 0  # products that Triton compiles wrongly
 
 
 def spills_within_loops(program: str) -> int:
@@ -94,4 +83,4 @@ def _amd_resources(kernel: object) -> Resources:
     fields = ("vgpr_count", "private_segment_fixed_size")  # vgpr_count includes accumulation registers
     registers, stack = (int(re.search(rf"\.{name}: +(\d+)", text)[1]) for name in fields)
     matrix = bool(re.search(r"\bv_(mfma|smfmac|wmma)_", text))
-    return Resources(registers, stack, kernel.metadata.shared, tensor_columns=0, wgmma=matrix, spills=0)
+    return Resources(registers, stack, kernel.metadata.shared, tensor_columns=0, wgmma=matrix)
