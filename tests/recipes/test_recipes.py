@@ -121,12 +121,41 @@ def test_toy_model_loads_by_its_class_and_the_auto_class(copy, trained):
     run(copy, "-c", LOAD, copy, trained, HOT)
 
 
-@pytest.mark.parametrize("title", ["From `qacg train` to a durable checkpoint", "From a CSV row to a prediction"])
-def test_functions_of_the_walks_exist(title):
-    steps = walk(title)
-    assert steps
-    for path, name in steps:
-        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
+FOLLOW = """
+import json, sys, threading
+from qacg_models.cli import main
+steps, seen = [tuple(step) for step in json.loads(sys.argv[1])], []
+def called(frame, event, argument):
+    if event == "call":
+        step = frame.f_code.co_filename.partition("/python/qacg_models/")[2], frame.f_code.co_name
+        if step in steps and step not in seen:
+            seen.append(step)
+sys.setprofile(called)
+code = main(sys.argv[2:])
+sys.setprofile(None)
+print(json.dumps(seen))
+sys.exit(code)
+"""
+
+
+def followed(copy, title, *arguments):
+    """Runs a command; returns the steps of a section of CONTRIBUTING.md, and those of them that ran, in order."""
+    steps = [(path.removeprefix("python/qacg_models/"), name) for path, name in walk(title)]
+    output = run(copy, "-c", FOLLOW, json.dumps(steps), *arguments)
+    return steps, [tuple(step) for step in json.loads(output.splitlines()[-1])]
+
+
+@pytest.mark.full
+def test_steps_of_the_walks_are_those_that_run(copy, data):
+    (copy / "row.csv").write_text(f"text\n{HOT}\n", encoding="utf-8")
+    flags = ("--data", data, "--output", "durable", *SIZES, "--max-steps", "1")
+    training, trained = followed(copy, "From `qacg train` to a durable checkpoint", "train", *flags)
+    assert trained == training
+    flags = ("--input", "row.csv", "--output", "row-out.csv")
+    prediction, predicted = followed(copy, "From a CSV row to a prediction", "predict", "durable", *flags)
+    assert predicted == prediction
+    assert len({path for path, _ in training}) <= 9
+    assert len({path for path, _ in prediction}) <= 11
 
 
 COMPARE = """

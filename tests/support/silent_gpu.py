@@ -6,6 +6,7 @@ replaces Triton's driver, so it requires a separate process without the interpre
 
 import functools
 import itertools
+import sys
 from contextlib import nullcontext
 
 import torch
@@ -67,6 +68,7 @@ def without_queries_or_keys(gate=None, *, queries, keys):
     call([*wide, of_queries[5]], gate, backward=True)
 
 
+MOST_FILES = 7
 _SEED = torch.zeros((), dtype=torch.int64)
 _OFFSETS = torch.tensor([0, 20, 40], dtype=torch.int32)
 _SEQUENCES = dict(cu_seqlens=_OFFSETS, max_seqlen=20)
@@ -122,12 +124,28 @@ def differences() -> list[str]:
     return found
 
 
+def files_of(action) -> list[str]:
+    """Returns the files of qacg_kernels that an action passes, in order."""
+    files: dict[str, None] = {}
+
+    def note(frame, event, argument):
+        if "/qacg_kernels/" in frame.f_code.co_filename:
+            files[frame.f_code.co_filename.rpartition("qacg_kernels/")[2]] = None
+
+    sys.setprofile(note)
+    action()
+    sys.setprofile(None)
+    return list(files)
+
+
 def main() -> None:
     replace_driver(RecordingGPU("sm_90"))
     with tile_tables.trial(tile_tables.shipped("sm_90")):
         print(*differences(), f"{len(CALLS)} calls", sep="\n")
-        forward = recorded(CALLS["plain"])
+        forward, tensors = recorded(CALLS["plain"]), inputs()
+        files = files_of(lambda: call(tensors))
     assert [row[0] for row in forward] == ["forward_kernel"], "a forward is one launch"
+    assert files[0] == "functional.py" and len(files) <= MOST_FILES, f"from the public function to the launch: {files}"
 
 
 if __name__ == "__main__":
