@@ -190,7 +190,7 @@ def test_packed_outputs_and_gradients_match_the_formulas(kind, settings, lengths
         lambda implementation, dtype: build(kind, implementation, dtype, **settings),
         *(implementations(kind)[0], dtype, lambda model: results(model, batch), truth(padded(rows), packed=True)),
         SDPA_GRADIENT_BAND,
-        draws=5 if dtype == torch.float32 else 1,  # either batch has few tokens
+        draws=1 if dtype == torch.bfloat16 and len(lengths) > 3 else 5,  # the error of few tokens is random
     )
 
 
