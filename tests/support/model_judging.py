@@ -23,13 +23,10 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
     Args:
         build: function of implementation name and dtype that returns a model.
         implementation: the implementation to check, which may be "eager" itself.
-        dtype: dtype of the model.
         results: function of a model that returns its outputs by name, as tensors or lists of tensors.
         truth: function of float64 weights by name and a configuration that returns outputs with at least these names.
-        gradient_band: allowed error of gradients in addition to the rule, in units in the last place of the largest
-            element.
-        draws: number of draws of weights; medians of their errors are compared. With few elements, the error of a
-            single draw is too random, and so is the largest error of several draws.
+        gradient_band: allowed error of gradients beside the rule, in units in the last place of the largest element.
+        draws: number of draws of weights, whose median error is compared: with few elements, a single one is random.
     """
     found = {}
     for seed in range(1, draws + 1):
