@@ -146,8 +146,8 @@ def convert_json(kind: Any, value: object, path: str = "") -> Any:
 
     Args:
         kind: `object`, for any value; a tuple, for a list; a dict with str keys, for an object; a dataclass, for an
-            object with its fields, of which those with a default may be absent; int, float, str or bool; or a union of these, or of one type and
-            None. For float, an int is converted; infinity and NaN are errors.
+            object with its fields, of which those with a default may be absent; int, float, str or bool; or a union of
+            these, or of one type and None. For float, an int is converted; infinity and NaN are errors.
         value: the value to convert; an instance of the dataclass `kind` is returned unchanged.
         path: path of the value in the file, for errors, such as `selected.step`.
     """
