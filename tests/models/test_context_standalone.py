@@ -30,7 +30,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return train_tokenizer([*SENTENCES, *NAMES], vocab_size=200, min_frequency=1)
+    return train_tokenizer([*SENTENCES, *NAMES] * 2, vocab_size=200)
 
 
 def model(tokenizer, folder, standalone):

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from errors import raises
-from qacg_models.sentiment.dataset import count_overlap, describe_examples, label_shares, load_data
+from qacg_models.sentiment.dataset import Dataset, describe_examples, label_shares, load_data
 from qacg_models.sentiment.encoding import (
     FeatureTable,
     encode_examples,
@@ -46,7 +46,8 @@ def test_example_table_statistics_are_those_of_its_rows():
     assert distinct(table, "id", "target") == distinct(rows, "id", "target")
     assert label_shares(table, TASK) == label_shares(rows, TASK) == [17 / 50, 17 / 50, 16 / 50]
     assert "9 sentences, 25 groups, 50 rows" in describe_examples("train", table, TASK)
-    assert count_overlap({"a": rows, "b": table_of(others)}) == {("a", "b"): 2}
+    dataset = Dataset(TASK, {"a": rows, "b": table_of(others)}, {}, ("",), (), DataOptions())
+    assert dataset.overlap == {("a", "b"): 2}
 
 
 def test_repeated_aspect_of_an_id_names_both_lines(tmp_path):

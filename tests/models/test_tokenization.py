@@ -24,7 +24,7 @@ def row(sentence, context=CONTEXTS[1], label=2):
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return train_tokenizer(TEXTS, vocab_size=200, min_frequency=1)
+    return train_tokenizer(TEXTS * 2, vocab_size=200)
 
 
 def test_encode_examples_two_segments_have_types(tokenizer):
@@ -52,7 +52,7 @@ def test_encode_examples_truncates_the_longer_segment(tokenizer):
 
 
 def test_train_tokenizer_is_deterministic(tokenizer):
-    assert train_tokenizer(TEXTS, 200, 1).get_vocab() == tokenizer.get_vocab()
+    assert train_tokenizer(TEXTS * 2, 200).get_vocab() == tokenizer.get_vocab()
 
 
 def test_tokenizer_round_trip_gives_equal_inputs(tokenizer, tmp_path):

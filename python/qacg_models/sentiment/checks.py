@@ -52,9 +52,7 @@ class Doubt(NamedTuple):
 def find_doubts(labels: Sequence[int], probabilities: np.ndarray) -> list[Doubt]:
     """Returns the rows with doubtful labels; the largest difference `probability` - `given` comes first.
 
-    Args:
-        labels: (N,) class indices.
-        probabilities: (N, classes) probabilities, each row from a model that was not fitted to it.
+    `labels` are (N,) class indices, and `probabilities` (N, classes), each row from a model that was not fitted to it.
     """
     given, rows = np.asarray(labels, np.int64), np.arange(len(labels))
     own = probabilities[rows, given]
@@ -237,10 +235,7 @@ class DataCheck:
 
 
 def check_data(dataset: Dataset, options: TrainingOptions) -> DataCheck:
-    """Checks a data set, which has the split train, for a planned training.
-
-    Doubtful labels are searched in train, and also in dev if both splits come from the same files.
-    """
+    """Checks a data set; doubtful labels are searched in train, and in dev if both come from the same files."""
     rows, task = list(dataset.splits["train"]), dataset.task
     if "dev" in dataset.splits and dataset.files["dev"] == dataset.files["train"]:
         rows += dataset.splits["dev"]

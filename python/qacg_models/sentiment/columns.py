@@ -49,10 +49,9 @@ NOT_WIDE = (
 def cell_text(value: object) -> str:
     """Returns a text, a finite number or a boolean as text, and an empty text for a missing value.
 
-    Whole numbers have no fraction, so that 1, 1.0, Decimal("1.0") and "1" are the same id or label. Booleans are the
-    texts "True" and "False", which pandas writes to a CSV. Scalars of NumPy, Arrow and torch are numbers or texts, as
-    their values are. Missing values are None, NaN, NA, NaT and blank texts. Other types, such as bytes and dates, and
-    infinite numbers raise TypeError.
+    Whole numbers have no fraction, so that 1, 1.0, Decimal("1.0") and "1" are the same id or label. Scalars of NumPy,
+    Arrow and torch count as their values. Missing values are None, NaN, NA, NaT and blank texts. Other types, such as
+    bytes and dates, and infinite numbers raise TypeError.
     """
     if isinstance(value, str):
         return str.__str__(value) if value.strip() else ""
@@ -100,10 +99,7 @@ def _shown_type(value: object) -> str:
 
 
 def items(argument: str, values: Any, expected: str = "a sequence, a Series or an array") -> list:
-    """Returns the items of a sequence, a Series or another array; raises TypeError for other types and for a text.
-
-    The error names the user's argument and the `expected` types.
-    """
+    """Returns the items of a sequence, a Series or another array; raises TypeError for other types and for a text."""
     is_array = hasattr(values, "__array__") and not hasattr(values, "columns")  # a column, not a table
     if not (is_array or isinstance(values, Sequence)) or isinstance(values, str | bytes):
         raise TypeError(f"{argument}: expected {expected}, got {_shown_type(values)}. {TO_PANDAS}")
@@ -123,11 +119,7 @@ def texts_of(argument: str, cells: Iterable, index: Sequence | None = None) -> l
 
 
 def column(frame: Any, name: object, argument: str) -> list[str]:
-    """Returns the cells of a column of a DataFrame or mapping as texts.
-
-    TypeError for another type; InputError, which names the argument in which the user passed the name, unless there is
-    one column of that name.
-    """
+    """Returns the cells of a column of a DataFrame or mapping as texts; `argument` is where the user passed `name`."""
     if not is_frame(frame):
         raise TypeError(
             "frame: expected a pandas DataFrame or a mapping of column names to sequences, got"
@@ -325,10 +317,9 @@ def _listed(names: list[str]) -> str:
 
 
 def rows_of_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """Returns the fields of a row for each text and aspect: `columns.fields()`, and `split` if the table has it.
+    """Returns a row for each text and aspect: `columns.fields()`, and `split` if the table has it.
 
-    Each row of a wide table becomes a row for each aspect; a row without a text becomes only one, so that it is
-    reported once.
+    A row of a wide table without a text becomes only one row, so that it is reported once.
     """
     import numpy as np
 
@@ -347,10 +338,9 @@ def rows_of_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
 def without_empty_cells(
     rows: pd.DataFrame, source: Source, columns: Columns, skipped: RowProblems | None = None
 ) -> pd.DataFrame:
-    """Returns the rows without an empty cell in a field.
+    """Returns the rows, with line numbers as index, without those that have an empty cell in a field.
 
-    `rows` have the columns `columns.fields()`, and line numbers as index. `skipped` counts rows with an empty cell; if
-    it is None, they raise an error that lists them. Rows with an empty cell only are an error too.
+    `skipped` counts the latter; if it is None, they raise an error. It is also an error if no row is left.
     """
     import numpy as np
 
@@ -407,15 +397,11 @@ def discover(
     labels: tuple[str, ...] | None,
     absent_label: str | None,
 ) -> Task:
-    """Returns the task of training rows.
+    """Returns the task of training rows, which have the columns aspect and label.
 
-    Args:
-        rows: rows with the columns aspect and label; not read if both `aspects` and `labels` are given.
-        source: where the rows are from, for errors.
-        columns: the columns of the rows, which may be from a wide table, or have targets.
-        aspects, labels: names by index; None: the names in the rows, in natural order (2 before 10).
-        absent_label: the label that means "no opinion", which gets index 0; None: "none", or the first label that
-            differs from it only in case or surrounding spaces.
+    Without `aspects` or `labels`, the task has the names in the rows, in natural order (2 before 10). `absent_label`
+    means "no opinion" and gets index 0; by default it is "none", or the first label that differs from it only in case
+    or surrounding spaces.
     """
     names = [*(labels or ())]
     if aspects is None or labels is None:

@@ -43,8 +43,7 @@ def training_warnings(
 ) -> tuple[DataWarning, ...]:
     """Returns warnings about training data, at most one about each problem of a split.
 
-    For rows of DataFrames, `indices` has the frame's index by split. A message then shows entry N - 1 of the index for
-    a row whose `line` is N, not the line.
+    For rows of DataFrames, `indices` has the frame's index by split; messages then show its labels, not lines.
     """
     found: list[DataWarning] = []
     for split, rows in splits.items():

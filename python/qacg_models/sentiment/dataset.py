@@ -80,7 +80,10 @@ class Dataset:
     @cached_property
     def overlap(self) -> dict[tuple[str, str], int]:
         """For each pair of splits, the number of distinct sentences in both, ignoring case and repeated spaces."""
-        return count_overlap(self.splits)
+        found = {
+            name: {normalized(text) for (text,) in distinct(rows, "sentence")} for name, rows in self.splits.items()
+        }
+        return {(a, b): len(found[a] & found[b]) for a, b in combinations(found, 2)}
 
     @cached_property
     def warnings(self) -> tuple[DataWarning, ...]:
@@ -118,14 +121,6 @@ def load_data(
         optional: the members of `splits` that may be absent.
         task: expected labels and aspects. None: those of the format, of `options` or of the training rows (of the first
             split, if train is not read).
-
-    Raises:
-        InputError: `path` or `options` cannot be used. DataError: a file is missing or unusable, its rows do not fit
-            the task or the training split, or two files, or a file and its column `split`, contradict each other.
-
-    Example:
-        >>> load_data(sample_reviews(), ("train", "dev"), DataOptions(wide=True)).task.labels
-        ('none', 'negative', 'positive')
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -171,8 +166,7 @@ def load_file(
 ) -> ExampleTable:
     """Reads all rows of one or several files for a known task.
 
-    `contexts` are those that rows may have; None: any. Lines about rows and texts that are left out are appended to
-    `notes`. Errors are those of `load_data`.
+    `contexts` are those that rows may have; None: any. Lines about what is left out are appended to `notes`.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -187,14 +181,10 @@ def load_file(
 
 
 def load_frames(frames: Mapping[str, Any], options: DataOptions, on_empty: str, say: Callable[[str], None]) -> Dataset:
-    """Returns the data set of DataFrames; its errors name index labels.
+    """Returns the data set of DataFrames, or mappings of columns, by split; its errors name index labels.
 
-    Args:
-        frames: DataFrames, or mappings of columns, by split. Without dev rows, a part of train becomes dev.
-        options: options for reading the data, with the names of the columns.
-        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows. In a wide frame, an empty label
-            skips only its aspect, not the row.
-        say: called with a line for each split of which rows are skipped.
+    Without dev rows, a part of train becomes dev. `on_empty` is "raise" (InputError) or "skip", for rows with an empty
+    cell; in a wide frame, an empty label skips only its aspect. `say` gets a line for each split with skipped rows.
     """
     contents = {split: [_frame_rows(frame, options, on_empty, split, say)] for split, frame in frames.items()}
     dataset = _dataset(OWN_TABLES, contents, options, None, "dev" not in frames)
@@ -288,12 +278,6 @@ def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
     sentences, groups = len(distinct(rows, "sentence")), len(distinct(rows, "id", "target"))
     sizes = ", ".join([counted(sentences, "sentence"), counted(groups, "group"), counted(len(rows), "row")])
     return f"{split}: {sizes} ({shares})"
-
-
-def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, str], int]:
-    """Returns, for each pair of splits, the number of distinct sentences in both, ignoring case and repeated spaces."""
-    found = {name: {normalized(text) for (text,) in distinct(rows, "sentence")} for name, rows in splits.items()}
-    return {(a, b): len(found[a] & found[b]) for a, b in combinations(found, 2)}
 
 
 def file_digest(*paths: Path) -> str:
@@ -471,8 +455,8 @@ def _divide(
 def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[ExampleTable, ExampleTable]:
     """Returns the training rows and the dev rows, each in the original order.
 
-    The distinct sentences are ordered by a hash of seed and text, and the first `fraction` of them become dev. All rows
-    of sentences with the same text, ignoring case and repeated spaces, are in the same part.
+    The first `fraction` of the distinct sentences, ordered by a hash of seed and text, become dev. Sentences that
+    differ only in case and repeated spaces count as equal.
     """
     import numpy as np
 

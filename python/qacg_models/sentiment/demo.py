@@ -55,11 +55,8 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions) -> int
     """Runs the steps of the demo, and prints their results; in a terminal, then starts a prompt for sentences.
 
     The report, an HTML page, and the model are written to the folders `report` and `output`, in place of earlier ones.
-
-    Returns:
-        0; or 1 if an output or gradient of the operator exceeds its error budget (`testing.parity_report` of
-        qacg_kernels), or if the model's strict accuracy on test is less than MARGIN above that of the majority
-        baseline.
+    Returns 1 if an output or gradient of the operator exceeds its error budget, or if the model's strict accuracy on
+    test is less than MARGIN above that of the majority baseline; else 0.
     """
     from qacg_models.sentiment.report import Report, framed, loss_plot, page_file
     from qacg_models.sentiment.report.analysis import VIEWER, add_sentence
@@ -254,10 +251,7 @@ def _confidence(section, trained, rows: Sequence[Example]) -> None:
 
 
 def answer_sentences(predictor: Predictor, intro: str, read: Callable[[str], str] = input) -> None:
-    """Prints predictions for each line that `read` returns, until an empty line, the end of input or Ctrl-C.
-
-    The first label of the model means that there is no opinion. `intro` states what a person can type.
-    """
+    """Prints predictions for each line that `read` returns, until an empty line, the end of input or Ctrl-C."""
     with suppress(ImportError):
         import readline  # noqa: F401 -- `input` then has arrow keys and a history
 

@@ -33,19 +33,12 @@ SPECIAL_TOKENS = {
 }
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency: int = 2) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000) -> PreTrainedTokenizerFast:
     """Trains an uncased WordPiece tokenizer; the same texts give the same vocabulary.
 
-    Accents are kept, so that "schön" differs from "schon"; text is normalised to NFC.
-
-    Args:
-        texts: the training sentences, and the context names if they are part of the input.
-        vocab_size: maximum number of pieces, special tokens included. Every character of the texts gets two pieces, for
-            the beginning and the inside of a word, even if that exceeds the limit.
-        min_frequency: number of times that a pair of pieces must occur to be merged.
-
-    Raises:
-        InputError: `vocab_size` does not exceed the number of special tokens, or `min_frequency` is below 1.
+    Accents are kept, so that "schön" differs from "schon"; text is normalised to NFC. `vocab_size` is the maximum
+    number of pieces, special tokens included, but every character of the texts gets two pieces, for the beginning and
+    the inside of a word, even if that exceeds the limit.
     """
     from tokenizers import Tokenizer, models, trainers
 
@@ -53,8 +46,6 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
         raise InputError(
             f"vocab_size: expected more than {len(SPECIAL_TOKENS)}, the number of special tokens, got {vocab_size}"
         )
-    if min_frequency < 1:
-        raise InputError(f"min_frequency: expected at least 1, got {min_frequency}")
     texts = list(texts)
     learner = Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS["unk_token"]))
     _set_text_steps(learner, lowercase=True, keep_marks=True)
@@ -64,7 +55,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
     # the letters are passed as special tokens, which have fixed numbers. Only the learner's vocabulary is used below.
     known = [*SPECIAL_TOKENS.values(), *letters, *(f"##{letter}" for letter in letters)]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=known, show_progress=False
+        vocab_size=vocab_size, min_frequency=2, special_tokens=known, show_progress=False
     )
     learner.train_from_iterator(texts, trainer)
     return _word_pieces(learner.get_vocab(), lowercase=True, keep_marks=True)
@@ -73,8 +64,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
 def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
     """Returns a BERT tokenizer with the vocabulary of a `vocab.txt`, which has one piece per line.
 
-    With `lowercase`, for an uncased vocabulary, text is lowercased, and accents are removed. InputError if the file
-    cannot be read, repeats a piece, or lacks a special token.
+    With `lowercase`, for an uncased vocabulary, text is lowercased, and accents are removed.
     """
     try:
         # Not splitlines(), which also splits at characters that a piece may contain, such as U+2028.
@@ -95,8 +85,7 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
 def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
     """Loads a tokenizer from a `vocab.txt`, or from a local folder with a `tokenizer.json` or `vocab.txt`.
 
-    `lowercase` is that of `tokenizer_from_vocabulary`; a `tokenizer.json` stores its own setting. InputError if there
-    is no tokenizer, its file cannot be loaded, or it lacks a special token.
+    `lowercase` is that of `tokenizer_from_vocabulary`; a `tokenizer.json` stores its own setting.
     """
     path = Path(path)
     if not path.exists():
@@ -126,14 +115,11 @@ def encode_examples(
     max_length: int,
     context_standalone: bool = False,
 ) -> tuple[list[dict], int]:
-    """Encodes rows as unpadded model inputs.
+    """Returns rows as unpadded model inputs, and the number of truncated rows.
 
-    `contexts` are names by context id; None for a model without contexts. Inputs of more than `max_length` tokens are
-    truncated with the strategy "longest_first". With `context_standalone`, the context is not the second segment.
-
-    Returns:
-        The features of each row, and the number of truncated rows. Features are `input_ids` and `token_type_ids`
-        (lists of int), `labels` (the class index) for a row with a label, and `context_ids` (one id) with `contexts`.
+    `contexts` are names by context id; None for a model without contexts. The features of a row are `input_ids` and
+    `token_type_ids` (lists of int), `labels` (the class index) if it has one, and `context_ids` (one id) with
+    `contexts`.
     """
     overhead = tokenizer.num_special_tokens_to_add(pair=not context_standalone)
     if max_length <= overhead + 1:
@@ -163,12 +149,7 @@ def encode_examples(
 class FeatureTable(Sequence[dict]):
     """A read-only sequence of the features of labelled examples, as `encode_examples` returns them, in flat arrays.
 
-    The arguments and errors are those of `encode_examples`.
-
-    Attributes:
-        labels: (N,) int32 class indices.
-        contexts: (N,) int32 context ids; empty if the model has no contexts.
-        truncated: number of truncated rows.
+    `labels` are (N,) class indices, `contexts` (N,) context ids; the latter are empty if the model has no contexts.
     """
 
     def __init__(
@@ -332,10 +313,7 @@ class PackingCollator:
 
 
 def _texts_and_values(features: Sequence[dict], share_texts: bool) -> tuple[Sequence[dict], dict[str, torch.Tensor]]:
-    """Returns the features that provide the texts of the batch, and the batch's tensors of one value per feature.
-
-    With `share_texts`, the first feature of each distinct text provides the text; otherwise every feature provides one.
-    """
+    """Returns the features that provide the texts of the batch, and the batch's tensors of one value per feature."""
     batch = {
         name: torch.tensor([feature[name] for feature in features])
         for name in ("labels", "context_ids")
@@ -361,10 +339,7 @@ def padded_rows(rows: Sequence[list[int]], fill: int) -> torch.Tensor:
 
 
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
-    """Returns the collator for a model: `PackingCollator` if its attention is fused, otherwise `PaddingCollator`.
-
-    Fused attention reads packed batches directly; other implementations may have to convert them to padded batches.
-    """
+    """Returns the collator for a model: packed batches if its attention is fused, which reads them directly."""
     share_texts = getattr(model.config, "shares_texts", False)
     if model.config._attn_implementation == "fused":
         return PackingCollator(share_texts)

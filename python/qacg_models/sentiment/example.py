@@ -272,21 +272,18 @@ def counts(rows: Sequence[Example], name: str) -> dict[Any, int]:
     return frame_of(rows)[name].value_counts(sort=False).to_dict()
 
 
-def blocks(values: Iterable, size: int = BLOCK) -> Iterator[list]:
-    """Yields the values in lists of `size`; the last may be shorter."""
+def blocks(values: Iterable) -> Iterator[list]:
+    """Yields the values in lists of BLOCK; the last may be shorter."""
     iterator = iter(values)
-    while block := list(islice(iterator, size)):
+    while block := list(islice(iterator, BLOCK)):
         yield block
 
 
 def labelled_examples(rows: DataFrame, source: Source, task: Task, advice: str = "") -> ExampleTable:
     """Returns examples; InputError for rows, or groups of rows of one id and target, that do not fit the task.
 
-    Args:
-        rows: columns id, sentence, target, aspect, label (a name), line and, optionally, split.
-        source: where the rows are from, for errors.
-        task: the labels and aspects; spelling and case must match.
-        advice: end of the error for an unknown aspect.
+    `rows` has the columns id, sentence, target, aspect, label (a name), line and, optionally, split. `advice` ends the
+    error for an unknown aspect.
     """
     if rows.empty:
         raise source.error(None, "has no rows")

@@ -75,10 +75,7 @@ def _tab_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def sentihood_pairs(path: Path) -> Iterator[Row]:
-    """Yields the rows of SentiHood as pairs, below the header `id sentence1 sentence2 label` in any order.
-
-    The text `None` is the label for no opinion, not a missing value.
-    """
+    """Yields the rows of SentiHood as pairs, below the header `id sentence1 sentence2 label` in any order."""
     order: list[int] = []
     for line, fields in _tab_lines(path):
         if not order:
@@ -140,10 +137,9 @@ def _first_line(path: Path) -> str:
 
 
 def sentihood_json(path: Path) -> Iterator[Row]:
-    """Yields a row for every sentence, target and aspect of SentiHood as published.
+    """Yields a row for every sentence, target and aspect of SentiHood as published; the rows equal those of the pairs.
 
-    The targets of a sentence are those that its text names and those of its opinions. Sentences are tokenised and
-    lowercased as in the pairs, so that both formats give the same rows.
+    The targets of a sentence are those that its text names and those of its opinions.
     """
     for line, item in json_values(path):
         number, text, opinions = _sentihood_fields(path, line, item)
@@ -236,8 +232,7 @@ def _no_opinions(path: Path, got: str) -> DataError:
 def germeval_texts(path: Path) -> Iterator[AnnotatedText]:
     """Yields the texts of GermEval 2017: source, text, relevance, sentiment, and `category:polarity` pairs.
 
-    Fields are separated by tabs, pairs by spaces; a text without opinions has no pairs. A source is a URL, which
-    several texts can share. The XML of the same data also has the targets.
+    Fields are separated by tabs, pairs by spaces. The XML of the same data also has the targets.
     """
     count, labelled = 0, False
     for line, row in numbered_lines(path):
@@ -263,10 +258,9 @@ def xml_texts(path: Path) -> Iterator[AnnotatedText]:
     """Yields the texts of an XML file.
 
     A text is a `sentence` (SemEval, MAMS), a `Review` with opinions on the whole text (SemEval-2016, subtask 2) or a
-    `Document` (GermEval). An `aspectCategory` (SemEval-2014, MAMS) or `Opinion` (the others) names a category; aspect
-    terms are ignored. Sentences with `OutOfScope="TRUE"` have opinions on other things than the reviewed one, which are
-    not annotated; they are left out. Sentences without `Opinions` have no opinion. The ids of documents are URLs, which
-    several documents can share.
+    `Document` (GermEval), whose id is a URL that several can share. An `aspectCategory` (SemEval-2014, MAMS) or
+    `Opinion` (the others) names a category; aspect terms are ignored. Sentences with `OutOfScope="TRUE"` have opinions
+    on other things than the reviewed one, which are not annotated; they are left out.
     """
     tree, elements = _Tree(), Counter[str]()
     try:
@@ -325,7 +319,7 @@ def _texts_of(
 ) -> list[AnnotatedText]:
     """Returns the texts of an element: one with opinions of its own, or those of its sentences.
 
-    `elements` counts the elements by name. `opinions` gets those on the text that contains `node`; None: no text does.
+    `elements` counts elements by name; `opinions` gets those on the text that contains `node`; None: no text does.
     """
     elements[node.name] += 1
     if node.name in _OPINIONS:
@@ -403,13 +397,6 @@ def rows_of_texts(texts: Iterable[AnnotatedText], path: Path, task: Task) -> Ite
                 yield Row(name, text, target, aspect, label, line)
 
 
-def left_out_note(texts: Iterable[AnnotatedText], path: Path) -> str:
-    """Returns a line with the number of texts that are left out of a file, by reason; empty if there are none."""
-    reasons = Counter(text.left_out for text in texts if text.left_out)
-    shown = ", ".join(f"{counted(count, 'text')} {reason}" for reason, count in reasons.items())
-    return f"left out of {path.name}: {shown}" if shown else ""
-
-
 @dataclass(frozen=True)
 class Format:
     """A data format: its file names and its reader, one of `rows`, `texts` and `table`."""
@@ -471,8 +458,12 @@ class Format:
 
     def notes(self, contents: Mapping[Path, Any]) -> list[str]:
         """Returns lines to print about files that were read: `note`, and the texts that are left out of each file."""
-        left_out = [left_out_note(texts, path) for path, texts in contents.items() if self.texts is not None]
-        return [line for line in (self.note, *left_out) if line]
+        lines = [self.note] if self.note else []
+        for path, texts in contents.items() if self.texts is not None else ():
+            reasons = Counter(text.left_out for text in texts if text.left_out)
+            shown = ", ".join(f"{counted(count, 'text')} {reason}" for reason, count in reasons.items())
+            lines += [f"left out of {path.name}: {shown}"] if shown else []
+        return lines
 
 
 _XML_NAMES = {"train": "Restaurants_Train.xml", "dev": "val.xml", "test": "Restaurants_Test_Gold.xml"}

@@ -72,13 +72,9 @@ def _is_content(token: str) -> bool:
 
 
 class Words:
-    """The words of sentences, as stems.
+    """The words of sentences, as stems; each of the `lines` is a sentence as one text, to search phrases in.
 
-    Attributes:
-        sentences: tokens of each sentence.
-        lines: the stems of each sentence as one text, in which a phrase can be searched.
-        german: whether the sentences have more German than English function words.
-        capitals: whether nouns have capitals: in German texts, if over 10 % of words inside sentences begin with one.
+    Nouns have `capitals` in German texts if over 10 % of the words inside sentences begin with one.
     """
 
     def __init__(self, sentences: Iterable[str]):
@@ -153,11 +149,7 @@ class Proposal:
 
 
 def propose(sentences: Sequence[str]) -> list[Proposal]:
-    """Returns at most ASPECTS proposed aspects, by decreasing number of sentences.
-
-    Raises:
-        InputError: there are too few sentences, or the sentences have no frequent noun.
-    """
+    """Returns at most ASPECTS proposed aspects, by decreasing number of sentences."""
     if len(sentences) < LEAST_SENTENCES:
         raise InputError(
             f"input: expected at least {LEAST_SENTENCES} sentences to propose aspects, got {len(sentences)}. Add"
@@ -185,9 +177,6 @@ def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Seque
 
     A name is that of a proposal, a word of the sentences, or NAME=WORD,WORD. A WORD can be a phrase ("car park"). With
     an empty list of words (NAME=), no sentence is found.
-
-    Raises:
-        InputError: a given word occurs in no sentence, or a name is empty or repeated.
     """
     proposed = {one.name: one for one in proposals}
     words = Words(sentences)
@@ -274,8 +263,7 @@ Pair = tuple[str, str]
 class SheetRow(NamedTuple):
     """A row of the sheet.
 
-    The hint has words of the aspect that the text has, or a predicted label with its probability. The split is "train",
-    "dev", or another text that a file has in the column `split`. The label is empty until labelled.
+    The hint has words of the aspect that the text has, or a predicted label with its probability.
     """
 
     text: str
@@ -360,8 +348,8 @@ def noun_rows(
 ) -> list[SheetRow]:
     """Returns at most `count` training rows from the clearest sentences of each proposal, without pairs in `exclude`.
 
-    A sentence gets a row for each aspect of which it has a word, and a row for one other aspect, on which it probably
-    has no opinion. A model that is trained without rows of the second kind predicts an opinion for every aspect.
+    A sentence gets a row for each aspect of which it has a word, and one for another aspect, on which it probably has
+    no opinion: a model that is trained without such rows predicts an opinion for every aspect.
     """
     rounds = itertools.zip_longest(*(proposal.found for proposal in proposals))
     numbers = dict.fromkeys(number for found in rounds for number in found if number is not None)
@@ -383,9 +371,6 @@ def most_uncertain(
     """Returns the rows of sentences and aspects whose predicted label is the least probable, least probable first.
 
     This is uncertainty sampling (Lewis and Gale, 1994), without the pairs in `exclude`.
-
-    Raises:
-        InputError: the model has targets, for which a sheet has no column.
     """
     task = predictor.trained.task
     if task.has_targets:

@@ -84,11 +84,8 @@ def read_texts(
 ) -> pd.DataFrame:
     """Returns the texts of a file (`read_table`), with the columns that `columns` names, and all others of a table.
 
-    Args:
-        path: the file, or STANDARD_INPUT.
-        columns: names of the columns of a table.
-        data_format: one of FORMATS; "auto": the suffix of `path`. A txt file has one text per line.
-        skipped: counter of rows with an empty cell, which are returned too; None: such rows raise DataError.
+    `data_format` "auto" means the suffix. `skipped` counts rows with an empty cell, which are returned too; if it is
+    None, such rows raise DataError.
     """
     check_uncompressed(path)
     if data_format == "auto":
@@ -112,22 +109,8 @@ def read_table(path: Path, columns: Columns, data_format: str | None = None) -> 
     of CSV, TSV and Excel with blank cells only, are no rows.
 
     The index `line` is the number of the line on which a row begins (of the row, for Excel, Parquet and a JSON array on
-    one line). A ReadingWarning states which rows or sheets are left out, and which rows are doubtful.
-
-    Args:
-        path: the file, or STANDARD_INPUT.
-        columns: names of the columns that the file must have, and how its text is stored.
-        data_format: one of FORMATS; a txt file has a text on each line. None: the suffix of `path`.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     path = Path(folder, "reviews.csv")
-        ...     _ = path.write_text('id,text\\n007,"fine,\\nreally"\\n008,slow\\n')
-        ...     table = read_table(path, Columns(aspect=None, label=None))
-        >>> table.index.tolist(), table["id"].tolist()
-        ([2, 4], ['007', '008'])
+    one line). A ReadingWarning states which rows or sheets are left out, and which rows are doubtful. `data_format`
+    None means the suffix of `path`.
     """
     data_format = data_format or path.suffix.lower().removeprefix(".")
     readers = {"csv": _csv_table, "tsv": _csv_table, "xlsx": _excel_table, "parquet": _parquet_table}
@@ -216,9 +199,8 @@ def numbered_lines(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, str
 def json_values(path: Path, encoding: str = UTF_8, lines: bool = False) -> Iterator[tuple[int, object]]:
     """Yields the line number and the value of each item of a JSON array, or of each line of JSON lines.
 
-    The number of an item is that of the line on which it begins. If the whole array is on one line, as pandas writes
-    it, the number is the item's position in the array (from 1). Without `lines`, a file that is empty or begins with {
-    has JSON lines too.
+    If the whole array is on one line, as pandas writes it, the number is the item's position (from 1). Without `lines`,
+    a file that is empty or begins with { has JSON lines too.
     """
     text = "" if lines else open_text(path, encoding).read()
     if text.strip() and not text.lstrip().startswith("{"):
@@ -313,13 +295,9 @@ def _reader(lines: Iterable[str], delimiter: str, quoting: str):
 
 
 class _CsvRecords:
-    """The records of a CSV, and the checks of their quotation marks and numbers of fields.
+    """The records of a CSV, blank ones included, and the checks of their quotation marks and numbers of fields.
 
-    Attributes:
-        cells: a row for each record, blank ones included; records with fewer fields have empty texts.
-        starts: line on which each record begins.
-        widths: number of fields of each record.
-        top: place of the header among the records, the first one that is not blank.
+    The header, at place `top`, is the first record that is not blank.
     """
 
     def __init__(self, path: Path, lines: Iterator[str], delimiter: str, before: int, columns: Columns):
