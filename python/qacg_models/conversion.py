@@ -53,19 +53,9 @@ def convert(
 ) -> Report:
     """Converts a checkpoint to a model folder, and returns the report about every tensor.
 
-    The folder is written under a temporary name beside `dst`, and renamed when complete. Tokenizer files beside the
-    weights are copied.
-
-    Args:
-        src: path of a folder, a file of weights, or the index of shards.
-        dst: path of the new folder; its parent folder is created.
-        to: one of FORMATS.
-        model: name of a class of this package; None: the class is inferred from the configuration or the tensors.
-        config: the configuration file or its folder; None: the file beside the weights.
-        overrides: fields that replace those of the checkpoint.
-        permissions: what the user permits for tensors that are missing or have another size, or that the format
-            cannot store.
-        overwrite: replace a model folder at `dst`.
+    `src` is a folder, a file of weights, or the index of shards, and `to` is one of FORMATS. `model` names a
+    class of this package; None: inferred from the configuration or the tensors. For `config` see `config_file`.
+    The folder appears when it is complete. Tokenizer files beside the weights are copied.
     """
     src, dst = Path(src), Path(dst)
     if to not in FORMATS:

@@ -287,12 +287,7 @@ def best_spans(
 ) -> list[list[Span]]:
     """Returns at most `count` spans of each of B windows, best first; fewer if fewer are allowed.
 
-    Args:
-        start_logits: (B, L) scores of first tokens, any floating-point dtype; sums are computed in float32.
-        end_logits: (B, L) scores of last tokens.
-        allowed: (B, L) booleans: tokens that can begin or end an answer.
-        max_tokens: maximum number of tokens in a span.
-        count: maximum number of spans for a window.
+    The tensors are (B, L). `allowed` is True for tokens that can begin or end an answer. Sums are computed in float32.
     """
     length = start_logits.shape[1]
     width = min(max_tokens, length)

@@ -61,12 +61,7 @@ _MOST_CLASSES = 16  # maximum number of classes of the objects beside the tensor
 
 
 def open_source(path: Path | str, *, config: Path | str | None = None) -> Source:
-    """Reads the checkpoint of a BERT; for the arguments see `weights_file` and `config_file`.
-
-    Raises:
-        CheckpointError: a file is missing, damaged, invalid or not a checkpoint of a BERT; the message names it.
-        OSError: a file cannot be read.
-    """
+    """Reads the checkpoint of a BERT; for the arguments see `weights_file` and `config_file`."""
     weights = weights_file(Path(path))
     found = read_tensors(weights)
     try:
@@ -143,10 +138,8 @@ def _usual_names(safetensors: bool, variant: str | None, shards: str = "") -> tu
 def weights_file(path: Path, *, safetensors: bool | None = None, variant: str | None = None) -> Path:
     """Returns the file of weights in a folder, or the index of its shards. A path that is no folder is returned.
 
-    Args:
-        path: a folder, or a file of weights. Without `variant`, the only file of weights in a folder may have any name.
-        safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
-        variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
+    Without `variant`, an infix of file names, the only file of weights in a folder may have any name. `safetensors` is
+    True for safetensors files only, and False for torch files only; None prefers safetensors.
     """
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder")

@@ -178,10 +178,8 @@ class Report:
             if names := getattr(self, title):
                 lines += [f"{title:<12}{len(names)}", *(f"    {name}" for name in _collapsed(names))]
         if self.reshaped:
-            lines += [
-                f"reshaped    {len(self.reshaped)}",
-                *(f"    {name}: {how}" for name, how in self.reshaped.items()),
-            ]
+            lines.append(f"reshaped    {len(self.reshaped)}")
+            lines += [f"    {name}: {how}" for name, how in self.reshaped.items()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -281,10 +279,7 @@ def fit(
     """Returns the tensors of a checkpoint that a model loads, and the report about every tensor.
 
     Args:
-        source: the checkpoint.
         expected: shapes of the tensors of the model by their names in this package.
-        model: name of the model, for the report.
-        permissions: what the user permits.
         part: returns the part of the model for the name of a tensor. One of the parts is "head".
         required: the part that the checkpoint must contain; of other parts, all tensors or none.
         not_needed: regular expression for the names of tensors that the model does not use.

@@ -4,8 +4,7 @@ import copy
 import inspect
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -140,10 +139,13 @@ class CheckpointLoading:
     @classmethod
     def filled(cls, config: PreTrainedConfig, state_dict: dict, report: Report, *model_args, **kwargs):
         """Returns a model with the tensors of `state_dict`, and the loading info of transformers with the report."""
-        with _hide_transformers_report():
+        modeling_utils.logger.addFilter(_is_no_load_report)
+        try:
             model, info = super().from_pretrained(
                 None, *model_args, config=config, state_dict=state_dict, output_loading_info=True, **kwargs
             )
+        finally:
+            modeling_utils.logger.removeFilter(_is_no_load_report)
         # Frozen again, because transformers' loading replaces unused parameters by trainable ones.
         for module in model.modules():
             if hasattr(module, "freeze_unread"):
@@ -242,8 +244,7 @@ def prepare(
 ) -> Prepared:
     """Fits a checkpoint to the class of an encoder or its classifier.
 
-    `config` is the model's configuration; None: built from the checkpoint's configuration file and `overrides`.
-    `model_options` are arguments of the constructor in addition to the configuration.
+    Without `config`, the configuration is that of `configuration`. `model_options` are arguments of the constructor.
     """
     notes: list[str] = []
     if config is None:
@@ -322,10 +323,8 @@ def _config_from(config_class: type[PreTrainedConfig], path: Path, fields: Mappi
 def variant(source: Source) -> dict[str, object]:
     """Returns the configuration fields that the tensors determine.
 
-    The fields are num_labels, contexts (their number), context_projection, lambda_bias, lambda_per_head and pooler.
-    Fields whose tensors are missing are left out. A checkpoint with a pooler gate has pooler "attention" if its
-    attention layers are called Wq, Wk and Wv. If they are called query, key and value, the released code stores the
-    gate but does not use it, so pooler is "cls".
+    A checkpoint with a pooler gate has pooler "attention" if its attention layers are called Wq, Wk and Wv. If they are
+    called query, key and value, the released code stores the gate but does not use it, so pooler is "cls".
     """
     tensors = source.tensors
     fields: dict[str, object] = {}
@@ -346,15 +345,6 @@ def variant(source: Source) -> dict[str, object]:
     return fields
 
 
-@contextmanager
-def _hide_transformers_report() -> Iterator[None]:
-    """Hides transformers' table of missing tensors, which would repeat a part of the report."""
-
-    def hide(record: logging.LogRecord) -> bool:
-        return "LOAD REPORT" not in record.getMessage()
-
-    modeling_utils.logger.addFilter(hide)
-    try:
-        yield
-    finally:
-        modeling_utils.logger.removeFilter(hide)
+def _is_no_load_report(record: logging.LogRecord) -> bool:
+    """Returns False for transformers' table of missing tensors, which would repeat a part of the report."""
+    return "LOAD REPORT" not in record.getMessage()

@@ -1,6 +1,7 @@
 """The command-line program `qacg`: runs a subcommand of `cli/commands/`, and prints user errors as one line."""
 
 import argparse
+import importlib
 import os
 import signal
 import sys
@@ -9,19 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from qacg_models.cli.commands import (
-    analyze,
-    check,
-    convert,
-    demo,
-    evaluate,
-    export,
-    info,
-    predict,
-    suggest,
-    table,
-    train,
-)
 from qacg_models.errors import InputError
 from qacg_models.sentiment.example import ReadingWarning
 from qacg_models.utils.machine import is_main, load_libraries, world_size
@@ -30,19 +18,9 @@ from qacg_models.utils.text import lone_surrogate
 # Exit statuses with which a shell reports SIGINT (Ctrl-C), SIGPIPE and SIGTERM.
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 
-COMMANDS = {
-    "demo": demo,
-    "suggest": suggest,
-    "check": check,
-    "train": train,
-    "evaluate": evaluate,
-    "predict": predict,
-    "analyze": analyze,
-    "table": table,
-    "convert": convert,
-    "export": export,
-    "info": info,
-}
+# In the order of `qacg --help`.
+_NAMES = ["demo", "suggest", "check", "train", "evaluate", "predict", "analyze", "table", "convert", "export", "info"]
+COMMANDS = {name: importlib.import_module(f"qacg_models.cli.commands.{name}") for name in _NAMES}
 
 
 class Terminated(KeyboardInterrupt):
@@ -50,14 +28,10 @@ class Terminated(KeyboardInterrupt):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command, with the arguments of the process if `argv` is None, without the name of the program.
+    """Runs one command, with the arguments of the process if `argv` is None; returns the exit status.
 
-    Returns:
-        The exit status: 0 for success, 1 if a check failed, 2 for unusable input or a file that cannot be read or
-        written, 130 after Ctrl-C, 141 if the reader of standard output closed the pipe, 143 after SIGTERM.
-
-    Raises:
-        SystemExit: after --help or --version (status 0), or if the arguments cannot be parsed (status 2).
+    The status is 0 for success, 1 if a check failed, 2 for unusable input or a file that cannot be read or written, 130
+    after Ctrl-C, 141 if the reader of standard output closed the pipe, and 143 after SIGTERM.
     """
     given = sys.argv[1:] if argv is None else argv
     for number, argument in enumerate(given, 1):

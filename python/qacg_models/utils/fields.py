@@ -125,8 +125,7 @@ def read_json_as(kind: Any, path: Path) -> Any:
 def read_model_file(path: Path, format: int, convert: Callable[[dict[str, Any]], T]) -> T:
     """Reads a JSON file of a model folder, an object with a field `format`, and converts the other fields.
 
-    Raises:
-        ModelFolderError: the file cannot be read, is not JSON, has another format, or `convert` raises InputError.
+    All errors are ModelFolderErrors, also those of `convert`.
     """
     try:
         content = read_json_as(dict[str, object], path)
@@ -144,12 +143,10 @@ def read_model_file(path: Path, format: int, convert: Callable[[dict[str, Any]],
 def convert_json(kind: Any, value: object, path: str = "") -> Any:
     """Converts a JSON value to a type; raises InputError with the path and the value if it does not fit.
 
-    Args:
-        kind: `object`, for any value; a tuple, for a list; a dict with str keys, for an object; a dataclass, for an
-            object with its fields, of which those with a default may be absent; int, float, str or bool; or a union of
-            these, or of one type and None. For float, an int is converted; infinity and NaN are errors.
-        value: the value to convert; an instance of the dataclass `kind` is returned unchanged.
-        path: path of the value in the file, for errors, such as `selected.step`.
+    `kind` is `object`, for any value; a tuple, for a list; a dict with str keys, for an object; a dataclass, for an
+    object with its fields, of which those with a default may be absent; int, float, str or bool; or a union of these,
+    or of one type and None. For float, an int is converted; infinity and NaN are errors. An instance of the dataclass
+    is returned unchanged. `path` is the path of the value in the file, such as `selected.step`.
     """
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     for one in kinds:
@@ -226,15 +223,9 @@ def option(
     most: float = math.inf,
     below: float = math.inf,
 ):
-    """Returns a field of a dataclass of options, with its help text.
+    """Returns a field of a dataclass of options, with its help text and its `known` values; without them, any value.
 
-    Args:
-        default: the default; None if the option has none.
-        text: help text, on one line.
-        *known: allowed values; without them, every value is allowed.
-        metavar: placeholder of the value in the help text; None: that of the type.
-        least, most: the smallest and the largest allowed number.
-        below: a number that the value must not reach.
+    A number is in [`least`, `most`], and less than `below`. `metavar` is the placeholder of the value in the help text.
     """
     metadata = {"help": text, "choices": known or None, "metavar": metavar}
     return field(default=default, metadata=metadata | {"least": least, "most": most, "below": below})

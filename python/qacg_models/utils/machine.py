@@ -80,8 +80,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 def let_threads_sleep() -> None:
     """Makes OpenMP threads sleep instead of spin while they wait for one another, unless OMP_WAIT_POLICY is set.
 
-    Spinning uses CPU time that other threads need: beside ten busy processes on two cores, a training step of MiniLM
-    took 11 to 18 s spinning, and 4 to 5 s sleeping. OpenMP reads the setting when torch is imported, so this function
+    Spinning uses CPU time that other threads need. OpenMP reads the setting when torch is imported, so this function
     does nothing after that import.
     """
     if "torch" not in sys.modules:

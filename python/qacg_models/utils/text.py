@@ -96,12 +96,7 @@ def parse_json(text: str) -> object:
 
 
 def parse_json_at(text: str, start: int) -> tuple[object, int]:
-    """Returns the JSON value that begins at `start`, and the position of its end.
-
-    Raises:
-        json.JSONDecodeError: the text is not JSON; a number has more digits than Python reads; lists and objects are
-            nested too deep; or an escape is a lone surrogate.
-    """
+    """Returns the JSON value that begins at `start`, and the position of its end; raises json.JSONDecodeError only."""
     try:
         value, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError:

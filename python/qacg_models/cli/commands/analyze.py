@@ -15,7 +15,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s MODEL (--text TEXT ... | --data FILE --lines N ...) [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     source = parser.add_mutually_exclusive_group(required=True)
@@ -32,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the model on the rows, writes the page, and prints its path; returns 0."""
     from qacg_models.sentiment.predictor import examples_of
     from qacg_models.sentiment.report.analysis import write_analysis
     from qacg_models.sentiment.trained_model import load_trained

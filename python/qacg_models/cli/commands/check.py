@@ -25,7 +25,6 @@ PRINTED_DOUBTS = 20  # --output has all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s DATA [DATA ...] [option ...]"
     parser.add_argument("data", type=Path, nargs="+", metavar="DATA", help="folder or files, as for qacg train --data")
     add_option_flags(parser, TrainingOptions, ["from_checkpoint", "max_length"])
@@ -37,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Checks the data, prints the results, and writes the doubtful labels to --output; returns 0."""
     from qacg_models.sentiment.checks import check_data
     from qacg_models.sentiment.dataset import load_data
     from qacg_models.utils.files import check_not_input, check_writable

@@ -23,7 +23,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     parser.add_argument("src", type=Path, metavar="SRC", help="folder, file of weights, or index of shards")
     parser.add_argument("dst", type=Path, metavar="DST", help="folder to create")
     parser.add_argument("--to", choices=FORMATS, default="own", help="format of DST (default: %(default)s)")
@@ -53,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Converts the checkpoint, and prints the report; returns 0."""
     from qacg_models.checkpoints.fitting import Permissions
     from qacg_models.conversion import convert
 

@@ -8,14 +8,12 @@ HELP = "check this machine, train on bundled reviews, write a report; in a termi
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     for name, folder, text in (("report", "report", "the report"), ("output", "runs/demo", "the model")):
         default = f"folder of {text} (default: %(default)s)"
         parser.add_argument(f"--{name}", type=Path, default=Path(folder), metavar="DIR", help=default)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the demonstration; returns 0, or 1 if a check fails."""
     from qacg_models.sentiment.demo import run, training_options
     from qacg_models.utils.files import check_writable
 

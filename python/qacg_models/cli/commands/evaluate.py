@@ -35,7 +35,6 @@ SAMPLES = 1000  # bootstrap samples for the confidence intervals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s MODEL --data PATH [PATH ...] [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     data = {"type": Path, "nargs": "+", "action": "extend", "required": True, "metavar": "PATH"}
@@ -52,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluates a model, writes and prints its metrics, and compares them with those of training; returns 0."""
     from qacg_models.sentiment.data_warnings import evaluation_warnings
     from qacg_models.sentiment.dataset import describe_examples
     from qacg_models.sentiment.example import distinct
@@ -77,11 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         for source in arguments.data:
             check_not_input("output", arguments.output, source)
     check_machine_flags(arguments)
-    title, lead = (
-        "Evaluation: metrics and calibration",
-        "Written by qacg evaluate. This page loads nothing from elsewhere.",
-    )
-    page = None if arguments.report is None else Report(arguments.report, title, lead)
+    lead = "Written by qacg evaluate. This page loads nothing from elsewhere."
+    page = arguments.report and Report(arguments.report, "Evaluation: metrics and calibration", lead)
     settings = {"device": local_device(arguments.device), "int8": arguments.int8, "threads": arguments.threads}
     trained = load_trained(arguments.model, arguments.attention, **settings)
     rows, split, paths, left_out = _load_rows(arguments, trained)

@@ -28,7 +28,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s MODEL --output FILE [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     parser.add_argument(
@@ -51,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exports the model, prints the comparison of the file with the model, and returns 0, or 1 if the check fails."""
     _check(arguments)
     from qacg_models.sentiment.export import export, rows_at_hand
     from qacg_models.sentiment.report.model_page import RUNTIME_ARCHIVE, page_facts, read_runtime, write_model_page

@@ -7,12 +7,10 @@ HELP = "print versions, hardware and available backends"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints versions, hardware and backends, as text or JSON; returns 0."""
     from qacg_kernels import info
 
     found = info.collect()

@@ -50,7 +50,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s MODEL (--text TEXT ... | --input FILE) [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     source = parser.add_mutually_exclusive_group(required=True)
@@ -90,7 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Predicts, and writes or prints the predictions; returns 0."""
     from pandas.util import hash_pandas_object
 
     from qacg_models.sentiment.dataset import file_digest

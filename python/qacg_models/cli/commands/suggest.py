@@ -27,7 +27,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s --input FILE --output SHEET.csv [option ...]"
     parser.add_argument("--input", type=Path, required=True, metavar="FILE", help="file of texts")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="sheet to write, .csv")
@@ -49,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Proposes aspects, or loads the model of --with, and writes the sheet; returns 0."""
     from dataclasses import replace
 
     from qacg_models.sentiment.columns import SPLIT_COLUMN, Columns

@@ -12,7 +12,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     rows = "files that qacg train --rows wrote, or their folders"
     parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS", help=rows)
     split = "split of the metrics (default: test, or dev if there is no test)"
@@ -20,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the Markdown tables; returns 0."""
     from qacg_models.sentiment.report.tables import markdown, read_rows
 
     print(markdown(read_rows(arguments.rows), arguments.split))

@@ -3,13 +3,7 @@
 import argparse
 from pathlib import Path
 
-from qacg_models.cli.flags import (
-    DATA_FLAGS,
-    add_option_flags,
-    add_set_flag,
-    add_table_flags,
-    selected_fields,
-)
+from qacg_models.cli.flags import DATA_FLAGS, add_option_flags, add_set_flag, add_table_flags, selected_fields
 from qacg_models.errors import InputError
 from qacg_models.sentiment.options import DataOptions, TrainingOptions, describe_default
 
@@ -28,7 +22,6 @@ FLAGS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to its parser."""
     parser.usage = "%(prog)s --data PATH [PATH ...] --output DIR [option ...]"
     absent = argparse.SUPPRESS
     parser.add_argument(
@@ -49,17 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_table_flags(parser)
 
 
-def given_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """Returns the options that the file of --config, --set or flags give, and all other arguments, by name."""
-    from qacg_models.sentiment.record import checked_options, read_run_file
-
-    file = {} if arguments.config is None else read_run_file(arguments.config)
-    return file | checked_options(dict(arguments.set), "set") | vars(arguments)
-
-
 def run(arguments: argparse.Namespace) -> int:
-    """Trains one model per seed, prints their metrics, and writes the records of --rows; returns 0."""
     from qacg_models.sentiment.dataset import describe, load_data
+    from qacg_models.sentiment.record import checked_options, read_run_file
     from qacg_models.sentiment.report.tables import (
         append_rows,
         selection_note,
@@ -73,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.utils.machine import is_main, main_only
 
     say = main_only(print)
-    given = given_options(arguments)
+    file = {} if arguments.config is None else read_run_file(arguments.config)
+    given = file | checked_options(dict(arguments.set), "set") | vars(arguments)
     for name in ("data", "output"):
         if name not in given:
             raise InputError(f"{name}: expected a path, from --{name} or the file of --config, got none.")
@@ -90,13 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     say("\n".join(describe(dataset)))
     records = train_seeds(
-        dataset,
-        given["output"],
-        options,
-        seeds,
-        overwrite=arguments.overwrite,
-        resume=arguments.resume,
-        say=say,
+        dataset, given["output"], options, seeds, overwrite=arguments.overwrite, resume=arguments.resume, say=say
     )
     for name in records[0].metrics:
         shown = show(stored_results(records[0], name)) if len(seeds) == 1 else show_seeds(summarize(records), name)
