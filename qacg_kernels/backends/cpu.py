@@ -16,12 +16,10 @@ NAME = "cpu"
 _IS_AARCH64 = platform.machine().lower() in ("aarch64", "arm64")
 # The kernels for ARM have run in an emulator only.
 NEEDS_SELF_CHECK = _IS_AARCH64
-TAKES_PACKED = True
 DEVICE = "cpu"
 # In the order of Element in csrc/cpu/problem.h.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
-GATE_FORMS = ("row", "column")
 
 # For rows of at most this many keys (kSpan in csrc/cpu/forward.h) the backward computes delta from the whole row. The
 # forward then saves no branch output.
@@ -82,7 +80,6 @@ if NEEDS_SELF_CHECK and _library is not None:
 
 
 def missing() -> list[str]:
-    """Returns the reasons why this backend cannot run on this machine; empty if it can."""
     return _missing
 
 

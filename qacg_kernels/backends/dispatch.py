@@ -15,27 +15,22 @@ from qacg_kernels.operators import self_check
 class Backend(Protocol):
     """The members that a backend module has to define.
 
-    A backend module also calls `operators.autograd.define_operators(NAME, ...)`.
+    A backend module also calls `operators.autograd.define_operators(NAME, ...)`. It supports packed sequences and all
+    members of `call.problem.FORMS`.
 
     Attributes:
         NAME: the value of the argument `backend` that selects the backend.
         NEEDS_SELF_CHECK: whether the backend's operators compare the first call of each kernel variant with the
             reference, because the tests lack the hardware for its kernels.
-        TAKES_PACKED: whether the backend supports packed sequences.
     """
 
     NAME: str
     NEEDS_SELF_CHECK: bool
-    TAKES_PACKED: bool
 
     # Properties, because type checkers let a module declare a narrower type for read-only members only.
     @property
     def DTYPES(self) -> tuple[torch.dtype, ...]:
         """The supported dtypes of query."""
-
-    @property
-    def GATE_FORMS(self) -> tuple[str, ...]:
-        """The supported members of `call.problem.FORMS`."""
 
     @property
     def DEVICE(self) -> str | None:
@@ -139,10 +134,6 @@ def outside_limits(backend: Backend, problem: Problem) -> list[str]:
         reasons.append(f"dtype: expected {_listed(map(_name, backend.DTYPES))}, got {_name(query.dtype)}")
     if backend.MAX_HEAD_DIM is not None and query.shape[-1] > backend.MAX_HEAD_DIM:
         reasons.append(f"head size: expected 1 to {backend.MAX_HEAD_DIM}, got {query.shape[-1]}")
-    if problem.gate_form not in backend.GATE_FORMS:
-        reasons.append(f"gate.form: expected {_listed(map(repr, backend.GATE_FORMS))}, got {problem.gate_form!r}")
-    if problem.packed and not backend.TAKES_PACKED:
-        reasons.append("cu_seqlens: expected None, got packed sequences")
     return reasons
 
 
@@ -187,8 +178,7 @@ def select(problem: Problem, backend: str) -> Backend:
     if torch.compiler.is_compiling():  # without the cache: torch.compile would trace the dictionary
         return _selection(problem, backend)
     query = problem.tensors.query
-    kind = problem.tensors.cu_seqlens is None, problem.options.gate_form
-    key = name, query.device, query.dtype, query.shape[-1], *kind
+    key = name, query.device, query.dtype, query.shape[-1]
     try:
         module = _selections.get(key)
     except TypeError:  # a part of the key is not hashable
@@ -264,12 +254,7 @@ _USERS_LINE = 5  # frames from the warning up to the caller of `quasi_attention`
 
 
 def _report_reference(problem: Problem) -> None:
-    """Warns, once per process, that a call materialises its maps, unless QACG_QUIET is "1".
-
-    Raises:
-        ValueError: the call is on a GPU, and QACG_SELF_CHECK has an unknown value.
-        RuntimeError: the call is on a GPU, and QACG_SELF_CHECK is "strict".
-    """
+    """Warns, once per process, that a call materialises its maps; on a GPU, raises if QACG_SELF_CHECK is "strict"."""
     global _warned_of_reference  # noqa: PLW0603
     if not _warned_of_reference and os.environ.get(QUIET) != "1":
         _warned_of_reference = True

@@ -12,17 +12,15 @@ from torch import Tensor
 
 from qacg_kernels.call import equations
 from qacg_kernels.call.equations import Position
-from qacg_kernels.call.problem import FORMS, ForwardOutputs, Gradients, Problem, Residuals, Saved, row_dtype
+from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved, row_dtype
 from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.operators.schema import empty_dense_like
 
 NAME = "reference"
 NEEDS_SELF_CHECK = False
-TAKES_PACKED = True
 DEVICE = None
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = None
-GATE_FORMS = FORMS
 
 
 def missing() -> list[str]:

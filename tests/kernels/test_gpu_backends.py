@@ -27,7 +27,7 @@ def machine(monkeypatch):
 def reasons(backend, dtype=torch.bfloat16, head_dim=64, device="cuda:0"):
     """Why a backend does not support a call."""
     query = SimpleNamespace(device=torch.device(device), dtype=dtype, shape=(1, 1, 1, head_dim))
-    return outside_limits(backend, SimpleNamespace(query=query, gate_form="row", packed=False))
+    return outside_limits(backend, SimpleNamespace(query=query))
 
 
 # The CUDA backend

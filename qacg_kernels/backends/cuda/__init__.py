@@ -15,11 +15,9 @@ from qacg_kernels.utils.torch_internals import constant_when_traced, is_fake
 
 NAME = "cuda"
 NEEDS_SELF_CHECK = True
-TAKES_PACKED = True
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 256
-GATE_FORMS = ("row", "column")
 
 OLDEST_CAPABILITY = (8, 0)  # the oldest GPUs with the instructions of csrc/cuda/mma.h
 
@@ -87,7 +85,6 @@ def _gpu_is_there() -> bool:
 
 
 def missing() -> list[str]:
-    """Returns the reasons why this backend is unavailable on this machine; empty if it is available."""
     if _missing or DEVICE != "cuda":
         return _missing
     if not _gpu_is_there():
@@ -108,7 +105,6 @@ def _text(version: int) -> str:
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Returns the reasons why this backend cannot run on this device; empty if it can."""
     return list(_no_code_on(device)) if DEVICE == "cuda" else []
 
 

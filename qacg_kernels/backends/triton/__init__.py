@@ -25,9 +25,7 @@ from qacg_kernels.utils.torch_internals import constant_when_traced, is_exportin
 
 NAME = "triton"
 NEEDS_SELF_CHECK = True
-TAKES_PACKED = True
 MAX_HEAD_DIM = MOST_HEAD_DIM
-GATE_FORMS = ("row", "column")
 
 # Evaluated at import: Dynamo ignores functools.cache, and older versions of Dynamo cannot trace find_spec.
 _INSTALLED = importlib.util.find_spec("triton") is not None
@@ -60,7 +58,6 @@ def _without_table(device: torch.device) -> tuple[str, ...]:
 
 
 def missing() -> list[str]:
-    """Returns the reasons why this backend is unavailable on this machine; empty if it is available."""
     if not _INSTALLED:
         return ["triton is not installed; on Linux, run pip install 'triton>=3.6' (torch for CUDA installs its own)"]
     if not interpreted() and not _gpu_is_there():
@@ -69,12 +66,10 @@ def missing() -> list[str]:
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Returns the reasons why this backend cannot run on this device; empty if it can."""
     return [] if interpreted() else list(_without_table(device))
 
 
 def note(problem: Problem) -> str:
-    """Returns a line for `explain` that states which tile table the call uses and how its tile sizes were found."""
     return source_of(problem.query.device)
 
 
