@@ -8,6 +8,7 @@ no local changes and neither commit nor versions have changed.
 import argparse
 import math
 import sys
+import time
 
 import torch
 from qacg_models.utils.machine import load_libraries
@@ -16,7 +17,6 @@ from benchmarks import records
 from benchmarks.cases import MAIN_DTYPES
 from benchmarks.command import RESUMES, add_common_options, exit_status
 from benchmarks.measure import timing
-from benchmarks.measure.session import Budget
 from benchmarks.model_steps import COMPILED, MODES
 from benchmarks.model_steps.implementations import IMPLEMENTATIONS, SIZES, supports
 from benchmarks.model_steps.sentences import default_data, load_sentences
@@ -72,7 +72,7 @@ def _measure(options: argparse.Namespace) -> int:
     quick = options.quick
     names = options.implementations or [name for name in IMPLEMENTATIONS if not (quick and name == COMPILED)]
     repeats = options.repeats or (2 if quick else 3)
-    budget = Budget(60 * options.minutes)
+    end = time.monotonic() + 60 * options.minutes
     effort = timing.Effort(seconds=0, fewest_rounds=repeats, most_rounds=repeats, warmup_rounds=1)
     source = records.origin()
     print(source, flush=True)
@@ -87,7 +87,7 @@ def _measure(options: argparse.Namespace) -> int:
             if required <= _done(measured, Workload.of(size, mode, sentences.source, batches), repeats):
                 print(f"{size} {mode}: already measured")
                 continue
-            if budget.is_spent():
+            if time.monotonic() >= end:
                 print(f"{size} {mode}: not measured, the time limit is reached")
                 continue
             new = measure(size, mode, names, options.dtypes, batches, sentences, effort, source)

@@ -9,6 +9,7 @@ the exit status is then 1.
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from benchmarks import plans, records
 from benchmarks.cases import FLOP_CONVENTION
 from benchmarks.command import INTERRUPTED
 from benchmarks.measure import timing
-from benchmarks.measure.session import Budget, Session
+from benchmarks.measure.session import Session
 from benchmarks.table import markdown
 from benchmarks.targets.kinds import Result
 from benchmarks.targets.performance import TARGETS
@@ -53,10 +54,10 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    budget, source, device_name = Budget(options.seconds), records.origin(), torch.cuda.get_device_name()
+    end, source, device_name = time.monotonic() + options.seconds, records.origin(), torch.cuda.get_device_name()
     print(f"{device_name}; {source}\n{FLOP_CONVENTION}", flush=True)
     writer = records.Writer(options.out, "gpu", source)
-    session = Session(writer, source, timing.ON_DEVICE, budget)
+    session = Session(writer, source, timing.ON_DEVICE, end)
     os.environ[self_check.VARIABLE] = self_check.STRICT
     failures = []
     try:

@@ -25,7 +25,7 @@ from benchmarks.cases import (
 from benchmarks.command import add_common_options, exit_status
 from benchmarks.implementations.registry import IMPLEMENTATIONS, default_names
 from benchmarks.measure import agreement, timing
-from benchmarks.measure.session import Budget, Item, Session
+from benchmarks.measure.session import Item, Session
 from benchmarks.table import markdown
 
 
@@ -65,7 +65,7 @@ def _measure(options: argparse.Namespace) -> int:
     effort = timing.QUICK if options.quick else timing.THOROUGH
     source = records.origin()
     print(f"{source}\nparity: {agreement.require_parity()} checks passed", flush=True)
-    session = Session(records.Writer(options.out, "run", source), source, effort, Budget(math.inf))
+    session = Session(records.Writer(options.out, "run", source), source, effort, math.inf)
     session.measure_ceilings(options.dtypes, "cpu")
     for case in grid(shapes, options.dtypes, options.modes, options.dropouts, options.lengths):
         session.measure(Item(case, tuple(options.implementations or default_names(case))))

@@ -13,7 +13,7 @@ import torch
 
 from benchmarks import records
 from benchmarks.cases import FORWARD, Case, Inputs, draw, draw_sets
-from benchmarks.implementations.registry import EAGER, IMPLEMENTATIONS, Call, Implementation
+from benchmarks.implementations.registry import EAGER, IMPLEMENTATIONS, Call
 from benchmarks.measure import agreement, ceiling, timing
 from benchmarks.measure.memory import measure_in_process, measure_on_gpu
 from qacg_kernels.operators.self_check import SelfCheckError
@@ -32,44 +32,8 @@ class Item:
     kind: str = TIME
 
 
-class Budget:
-    """The time limit of a run, in seconds from the creation of the object."""
-
-    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
-        self._now, self._end = now, now() + seconds
-
-    def left(self) -> float:
-        return self._end - self._now()
-
-    def is_spent(self) -> bool:
-        return self.left() <= 0
-
-
-def time_calls(
-    case: Case,
-    calls: dict[str, Call],
-    sets: list[Inputs],
-    effort: timing.Effort,
-    source: records.Origin,
-    product: ceiling.Product | None = None,
-) -> list[records.TimeRecord]:
-    """Times calls that have been checked, interleaved with the matrix product; returns a record for each call."""
-    steps = {name: timing.make_step(call, case, sets) for name, call in calls.items()}
-    if product is not None:
-        steps[product.name] = product.step
-    contention = timing.CpuContention()
-    seconds = timing.interleave(steps, effort)
-    peak = None
-    if product is not None:
-        peak = product.gflops(records.Quartiles.of(seconds.pop(product.name)).median)
-    return time_records(
-        case, {name: IMPLEMENTATIONS[name] for name in calls}, seconds, contention.share(), source, peak
-    )
-
-
 def time_records(
     case: Case,
-    implementations: dict[str, Implementation],
     seconds: dict[str, list[float]],
     cpu_contention: float | None,
     source: records.Origin,
@@ -83,7 +47,7 @@ def time_records(
         if EAGER in seconds:
             ratio = 1e3 * records.Quartiles.of(seconds[EAGER]).median / quartiles.median
             paired = records.Quartiles.of([eager / s for eager, s in zip(seconds[EAGER], own)])
-        flops_per_entry = implementations[name].flops_per_entry(case)
+        flops_per_entry = IMPLEMENTATIONS[name].flops_per_entry(case)
         found.append(
             records.TimeRecord(
                 origin=source,
@@ -137,8 +101,9 @@ class Session:
         wrong: a line for each implementation that `agreement.disagreements` finds or that fails the strict self-check.
     """
 
-    def __init__(self, writer: records.Writer, source: records.Origin, effort: timing.Effort, budget: Budget) -> None:
-        self._writer, self._source, self._effort, self._budget = writer, source, effort, budget
+    def __init__(self, writer: records.Writer, source: records.Origin, effort: timing.Effort, end: float) -> None:
+        """Measures nothing from the time `end` of `time.monotonic` on."""
+        self._writer, self._source, self._effort, self._end = writer, source, effort, end
         self._products: dict[str, ceiling.Product] = {}
         self.records: list[records.Record] = list(writer.kept)
         self.missing: list[str] = []
@@ -163,7 +128,7 @@ class Session:
         reasons = {name: IMPLEMENTATIONS[name].unsupported(case) for name in item.implementations}
         supported = [name for name in item.implementations if not reasons[name]]
         pending = [name for name in supported if not self._has(item, name)]
-        if self._budget.is_spent():
+        if time.monotonic() >= self._end:
             if pending:
                 self.missing.append(f"{case}, {item.kind}: the time limit is reached")
             return
@@ -191,11 +156,23 @@ class Session:
         if not calls:
             return []
         if item.kind == TIME:
-            return time_calls(case, calls, sets, self._effort, self._source, self._products.get(case.dtype))
+            return self._times(case, calls, sets)
         measure = measure_overhead if item.kind == OVERHEAD else measure_on_gpu
         return self._each(
             case, {name: partial(measure, case, name, call, self._source) for name, call in calls.items()}
         )
+
+    def _times(self, case: Case, calls: dict[str, Call], sets: list[Inputs]) -> list[records.Record]:
+        """Times calls that have been checked, interleaved with the matrix product."""
+        steps = {name: timing.make_step(call, case, sets) for name, call in calls.items()}
+        product, peak = self._products.get(case.dtype), None
+        if product is not None:
+            steps[product.name] = product.step
+        contention = timing.CpuContention()
+        seconds = timing.interleave(steps, self._effort)
+        if product is not None:
+            peak = product.gflops(records.Quartiles.of(seconds.pop(product.name)).median)
+        return time_records(case, seconds, contention.share(), self._source, peak)
 
     def _each(self, case: Case, measurements: dict[str, Callable[[], records.Record]]) -> list[records.Record]:
         """Runs the measurements one after another and returns the records of the successful ones."""

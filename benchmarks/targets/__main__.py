@@ -13,6 +13,7 @@ and `steps`.
 import argparse
 import math
 import sys
+import time
 
 import torch
 
@@ -21,7 +22,7 @@ from benchmarks.cases import SENTENCES, Case
 from benchmarks.command import RESUMES, add_common_options, exit_status
 from benchmarks.implementations.registry import BACKENDS, IMPLEMENTATIONS
 from benchmarks.measure import agreement, timing
-from benchmarks.measure.session import Budget, Session
+from benchmarks.measure.session import Session
 from benchmarks.targets.kinds import merged_items, print_results
 from benchmarks.targets.performance import TARGETS
 
@@ -61,7 +62,7 @@ def _measure(options: argparse.Namespace) -> int:
     if options.quick:
         name, effort = f"{name}-quick", timing.QUICK  # records of few repeats get a file of their own
     writer = records.Writer(options.out, name, source, resume=True)
-    session = Session(writer, source, effort, Budget(60 * options.minutes))
+    session = Session(writer, source, effort, time.monotonic() + 60 * options.minutes)
     targets = [target for target in TARGETS[group] if options.stretch or not target.stretch]
     items = merged_items(targets, backend)
     if not options.corners:  # no target of the corner cases is a share of the ceiling

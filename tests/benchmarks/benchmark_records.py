@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from benchmarks import records
 from benchmarks.cases import FORWARD_BACKWARD, MEMORY_SHAPE, Case, Shape
-from benchmarks.implementations.registry import COMPILED, EAGER, IMPLEMENTATIONS, ONE_MAP
+from benchmarks.implementations.registry import COMPILED, EAGER, ONE_MAP
 from benchmarks.measure.session import time_records
 
 ORIGIN = records.Origin(
@@ -28,12 +28,12 @@ def times(case=SMALL, **seconds):
     """Makes the records of a case from the seconds of each implementation."""
     names = {"eager": EAGER, "compiled": COMPILED, "one_map": ONE_MAP}
     by_name = {names.get(name, name): values for name, values in seconds.items()}
-    return time_records(case, {name: IMPLEMENTATIONS[name] for name in by_name}, by_name, 0.01, ORIGIN)
+    return time_records(case, by_name, 0.01, ORIGIN)
 
 
 def time_of(case, name, milliseconds, peak=None):
     """Makes the record of one implementation; `peak` is the rate of the matrix product in GFLOP/s."""
-    (record,) = time_records(case, {name: IMPLEMENTATIONS[name]}, {name: [1e-3 * milliseconds]}, 0.0, ORIGIN, peak)
+    (record,) = time_records(case, {name: [1e-3 * milliseconds]}, 0.0, ORIGIN, peak)
     return record
 
 
