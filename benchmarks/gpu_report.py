@@ -30,19 +30,12 @@ _MARGIN = 30  # seconds for the end of a step and the archive
 
 @dataclass(frozen=True)
 class Step:
-    """One command of the report.
+    """One command of the report, with a time limit."""
 
-    Attributes:
-        name: name of the step; its output goes to NAME.txt.
-        command: the program and its arguments.
-        seconds: the time limit.
-        creates: a glob pattern of files that the step writes if it succeeds.
-    """
-
-    name: str
+    name: str  # its output goes to NAME.txt
     command: list[str]
     seconds: float
-    creates: str
+    creates: str  # a glob pattern of files that the step writes if it succeeds
 
 
 def sanitizer() -> str | None:

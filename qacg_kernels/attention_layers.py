@@ -131,16 +131,10 @@ class ContextAttention(nn.Module):
         return layer(self._split(context)) if self.context_projection == "head" else self._split(layer(context))
 
     def gate_logits(self, side: str, x: Tensor, context: Tensor, head_axis: int) -> Tensor:
-        """Returns x . v + context . vc + b of the two layers of a gate, by calling them.
+        """Returns x . v + context . vc + b of the two layers of the gate `side`, "query" or "key", by calling them.
 
-        Args:
-            side: "query" or "key".
-            x: queries or keys, (B, H, L, D), (B, L, H, D) or packed (T, H, D).
-            context: context queries or context keys, in the shape of x.
-            head_axis: index of H in the shape of x.
-
-        Returns:
-            A tensor in the shape of x without the last dimension, in the dtype of x.
+        x and context have the same shape: (B, H, L, D), (B, L, H, D) or packed (T, H, D), with H at `head_axis`. The
+        result is in the dtype of x and lacks the last dimension.
         """
 
         def logits(role: str, x: Tensor) -> Tensor:

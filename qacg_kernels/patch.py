@@ -156,14 +156,7 @@ _CALL = "(hidden_states, additive mask, device, context)"
 
 
 def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAttention]:
-    """Calls a module and its replacement, and compares the results.
-
-    Returns:
-        The replacement's class.
-
-    Raises:
-        ValueError: the module cannot be replaced, or CG-BERT's attention does not have one of the `chosen` options.
-    """
+    """Returns the class of a module's replacement, after it has called both and compared the results."""
     where, module, settings, dropout = found
     layers = getattr(module, NAMINGS[settings["naming"]]["query"]), module  # quantized layers may have no parameters
     floating = (p for layer in layers for p in layer.parameters() if p.is_floating_point())

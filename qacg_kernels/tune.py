@@ -108,15 +108,11 @@ def with_fastest_tiles(
     keep: Callable[[Table], None],
     end: float,
 ) -> Table:
-    """Returns a table with the fastest entry for each key, and prints a line for each.
+    """Returns `base` with the fastest entry for each key, and prints a line for each.
 
-    Args:
-        base: the table to start from.
-        keys: keys of the entries to measure.
-        measure: returns the seconds that an entry's kernel takes with a table, or raises the error of Triton.
-        prepare: called with all (table, entry) pairs of a key before they are measured.
-        keep: called with the table so far, after each key for which at least one configuration ran.
-        end: the time of `time.monotonic` from which no other key is measured.
+    `measure` returns the seconds that an entry's kernel takes with a table. `prepare` is called with all pairs of a key
+    before they are measured, and `keep` with the table so far after each key for which a configuration ran. No key is
+    measured from the time `end` of `time.monotonic` on.
     """
     table = base
     for key in keys:

@@ -45,12 +45,7 @@ def eager_attention(
 ) -> Tensor:
     """Quasi-attention as models usually compute it: both maps are in memory, and a mask is added to both scores.
 
-    Args:
-        query, key, value: (B, H, L, D), or (B, H, S, D) for key and value.
-        context_query, context_key: of the shapes of query and key.
-        *gate: lambda (B, H, L), or the four gate vectors (D).
-        dropout_p: dropout probability of the attention matrix.
-        bias: -10000 at hidden keys and 0 at other keys, broadcastable to (B, H, L, S); None: no mask.
+    `bias` is -10000 at hidden keys and 0 at other keys, broadcastable to (B, H, L, S); None: no mask.
     """
     scale = query.shape[-1] ** -0.5
     scores = query @ key.transpose(-1, -2) * scale
@@ -120,14 +115,7 @@ def _each_sequence(lengths: list[int], query, key, value, context_query, context
 
 
 def flex_composition(softmax, flex, query, key, value, context_query, context_key, *gate) -> Tensor:
-    """The composition on a GPU.
-
-    Args:
-        softmax: function that computes softmax attention.
-        flex: FlexAttention, which computes sigmoid attention.
-        query, key, value, context_query, context_key: (B, H, L, D) each.
-        *gate: lambda (B, H, L), or the four gate vectors (D).
-    """
+    """The composition on a GPU, of functions for softmax attention and for FlexAttention."""
     quasi, aux = flex(context_query, context_key, value, score_mod=_log_sigmoid, return_aux=AuxRequest(lse=True))
     gate_lambda = lambda_of(query, key, context_query, context_key, gate)
     total = torch.exp(aux.lse).unsqueeze(-1)

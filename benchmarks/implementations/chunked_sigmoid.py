@@ -15,13 +15,7 @@ _ENTRIES = 1 << 20
 
 
 def sigmoid_attention(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor | None = None) -> Tensor:
-    """Returns sigmoid(query keyᵀ / sqrt(D)) value, differentiable in all three.
-
-    Args:
-        query: (B, H, L, D), of any floating dtype.
-        key, value: (B, H, S, D), in the dtype of `query`.
-        hidden: (B, S), True at masked keys; None if no key is masked.
-    """
+    """Returns sigmoid(query keyᵀ / sqrt(D)) value; `hidden`, (B, S), is True at masked keys, None without any."""
     batch, heads = query.shape[:2]
     if hidden is not None:
         hidden = hidden.repeat_interleave(heads, 0).unsqueeze(1)

@@ -48,19 +48,12 @@ def compiled(backend: str) -> str:
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to compute attention.
+    """One way to compute attention."""
 
-    Attributes:
-        name: its name in records and tables.
-        build: returns the function that computes a case; called once per case.
-        unsupported: returns the reasons why a case is not supported; empty if it is.
-        computes_quasi: False for softmax attention alone, which has fewer FLOP.
-    """
-
-    name: str
-    build: Callable[[Case], Call]
-    unsupported: Callable[[Case], list[str]]
-    computes_quasi: bool = True
+    name: str  # in records and tables
+    build: Callable[[Case], Call]  # called once per case
+    unsupported: Callable[[Case], list[str]]  # the reasons why a case is not supported
+    computes_quasi: bool = True  # False for softmax attention alone, which has fewer FLOP
 
     def flops_per_entry(self, case: Case) -> int:
         """FLOP per batch, head, query, key and feature, by FLOP_CONVENTION."""

@@ -34,17 +34,11 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Runner:
-    """An implementation of model steps that is ready to run.
+    """An implementation of model steps that is ready to run."""
 
-    Attributes:
-        model: the module whose gradients a step computes; the caller sets it to training or evaluation mode.
-        run: returns the loss and the logits of a batch.
-        prepare: function to call each time after the mode is set, before the next step.
-    """
-
-    model: nn.Module
-    run: Callable[[Batch], tuple[Tensor, Tensor]]
-    prepare: Callable[[], object] = lambda: None
+    model: nn.Module  # the caller sets it to training or evaluation mode
+    run: Callable[[Batch], tuple[Tensor, Tensor]]  # returns the loss and the logits of a batch
+    prepare: Callable[[], object] = lambda: None  # called each time after the mode is set, before the next step
 
 
 def _padded(model: nn.Module) -> Callable[[Batch], tuple[Tensor, Tensor]]:

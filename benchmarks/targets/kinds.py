@@ -46,17 +46,11 @@ def time_ratio(one: records.TimeRecord, other: records.TimeRecord) -> float:
 
 @dataclass(frozen=True)
 class Target:
-    """A performance target for a backend in one case.
-
-    Attributes:
-        case: the case to measure.
-        stretch: whether the target exceeds what a release requires.
-        kind: kind of the records that the target reads: TIME, OVERHEAD or MEMORY.
-    """
+    """A performance target for a backend in one case."""
 
     case: Case
-    stretch: bool = False
-    kind: ClassVar[str] = TIME
+    stretch: bool = False  # whether the target exceeds what a release requires
+    kind: ClassVar[str] = TIME  # of the records that the target reads
 
     def reads(self, backend: str) -> list[tuple[Case, str]]:
         """The pairs (case, implementation) that are compared; the first pair has to meet the target."""

@@ -83,12 +83,7 @@ def places_of(
 def keep_mask_at(seed: Tensor, dropout_p: float, places: Tensor, rows: Tensor, key_length: int) -> Tensor:
     """The keep-mask of some slices and query rows of a call, boolean (batch, heads, len(rows), S).
 
-    Args:
-        seed: int64 scalar tensor, the dropout seed of the call.
-        dropout_p: drop probability in [0, 1).
-        places: int64 (batch, heads), b * H + h for the sequence b and the head h in the whole call (`places_of`).
-        rows: int64 query positions.
-        key_length: size S.
+    `places` are b * H + h for the sequence b and the head h in the whole call (`places_of`), `rows` query positions.
     """
     j = torch.arange(key_length, device=seed.device)
     c0, c1, c2 = torch.broadcast_tensors(

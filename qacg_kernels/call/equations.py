@@ -233,17 +233,8 @@ def bias_of_keys(
     """The bias -log n_i of each query i of a dense call; 0 if the query sees no key.
 
     Without an additive mask, n_i is the number of keys that query i sees. With one, n_i is the sum of exp(m) over the
-    mask's values m of these keys, so a key with m = -10000 practically does not count.
-
-    Args:
-        query: (B, H, L, D).
-        key: (B, H, S, D).
-        attn_mask: None, or boolean or additive with four dimensions, each of full size or of size 1.
-        key_lengths: None, or (B,) int32 or int64.
-        is_causal: whether query i attends to keys j <= i only.
-
-    Returns:
-        A tensor with three dimensions that broadcast to (B, H, L), in the dtype `row_dtype(query)`.
+    mask's values m of these keys, so a key with m = -10000 practically does not count. The result has three dimensions
+    that broadcast to (B, H, L), and the dtype `row_dtype(query)`.
     """
     queries, keys, dtype, device = query.shape[2], key.shape[2], row_dtype(query), query.device
     positions = torch.arange(queries, device=device)

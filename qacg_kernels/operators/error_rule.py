@@ -77,12 +77,9 @@ def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
 class Tally:
     """Collects the errors of a tensor that is compared part by part, or of several tensors with a common budget.
 
-    Args:
-        name: name of the tensor; the factor of gradients applies if it begins with "grad".
-        dtype: dtype of the result.
-        eps: machine epsilon of the operands of products, such as that of TF32; that of `dtype` when None. If `dtype` is
-            float64, `eps` and `sum_band` have no effect.
-        sum_band: allowed error of sums, in units of float32's epsilon.
+    The factor of gradients applies if `name` begins with "grad". `eps` is the machine epsilon of the operands of
+    products, such as that of TF32 (None: that of `dtype`), and `sum_band` the allowed error of sums in units of
+    float32's; both have no effect in float64.
     """
 
     def __init__(self, name: str, dtype: torch.dtype, eps: float | None = None, sum_band: float = SUM_BAND) -> None:
@@ -97,9 +94,7 @@ class Tally:
     def add(self, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor) -> tuple[int, ...] | None:
         """Adds the errors of a part of the tensor; `scale` is the rounding scale of each element, in float64.
 
-        Returns:
-            The index, within this part, of the part's largest error, if this error exceeds the errors of all earlier
-            parts. Otherwise, and for an empty part, None.
+        Returns the index, within this part, of its largest error; None if an earlier part has one as large.
         """
         errors, of_eager = relative_errors(got, exact, scale), relative_errors(eager, exact, scale)
         if not errors.numel():
@@ -128,20 +123,10 @@ class Tally:
 
 
 def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | None = None) -> Verdict:
-    """Applies the error rule to one tensor.
+    """Applies the error rule to a backend's result; `name` selects the factor, as in `Tally`.
 
-    Args:
-        name: name of the tensor; the factor of gradients applies if it begins with "grad".
-        got: the backend's result.
-        eager: eager PyTorch's result in the same dtype.
-        exact: the float64 result.
-        scale: the rounding scale of each element, in float64; the root mean square of `exact` when None.
-
-    Returns:
-        The errors and their budgets; for an empty tensor, the errors are 0 and `worst` is empty.
-
-    Raises:
-        AssertionError: the shapes of `got` and `exact` differ.
+    `eager` is in the dtype of `got`; `exact` and `scale`, each element's rounding scale, are in float64. If `scale` is
+    None, it is the root mean square of `exact`.
     """
     if got.shape != exact.shape:
         raise AssertionError(f"{name}: expected shape {tuple(exact.shape)}, got {tuple(got.shape)}")
@@ -176,18 +161,10 @@ def squared_scales(
     are independent, they add up to about eps times the root of this sum. A lambda that the kernel computes is itself
     such a sum: 1 - beta lq - gamma lk.
 
-    Args:
-        maps: the maps of the call, in float64.
-        p: the call, in float64.
-        grad_out: upstream gradient, (B, H, L, D); None for the results of a forward only.
-        grad_query_gate, grad_key_gate: upstream gradients of the query gate and of the key gate; None if absent.
-        rows: positions in the whole call of the queries of `p`, at which a row gate reads the keys; None if `p` has
-            all queries.
-        smallest: operands with a smaller absolute value have the rounding error of this number; 0 for no such limit.
-
-    Returns:
-        Float64 tensors with the shapes of the results: "out", "softmax_out", "quasi_out" and "lambda". With `grad_out`
-        also "grad lambda", and every other name in GRADIENTS whose input the call has.
+    All tensors are float64. Without `grad_out`, the results are those of a forward; with it, also those in GRADIENTS
+    whose input the call has, and "grad lambda". `rows` are the positions in the whole call of the queries of `p`, at
+    which a row gate reads the keys; None if `p` has all queries. Operands below `smallest` in absolute value have its
+    rounding error.
     """
     query2, context_query2 = p.query.square(), p.context_query.square()
     key2, value2, context_key2 = (cleared(t, p.key_lengths).square() for t in (p.key, p.value, p.context_key))

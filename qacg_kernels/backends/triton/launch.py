@@ -313,13 +313,8 @@ class Operation:
     ) -> None:
         """Launches a kernel with the Call, `arguments` and its compile-time arguments `constants` and `config`.
 
-        Args:
-            kernel: the Triton kernel.
-            role: the kernel's name in the tile tables; None for kernels without tile sizes.
-            over: the number of programs; or "queries" or "keys", for one program for each block of queries or of keys
-                in each sequence and head.
-            arguments: the kernel's arguments after the first, which is always the Call.
-            constants: the kernel's compile-time arguments except `config`.
+        `role` is the kernel's name in the tile tables; None for kernels without tile sizes. `over` is the number of
+        programs; or "queries" or "keys", for one program for each block of these in each sequence and head.
         """
         plan, arguments = self.plan, (self.call, *arguments)
         name = (kernel.__name__, role, *constants.values(), *[a is None for a in arguments])
