@@ -242,7 +242,7 @@ class AspectSentiment:
         if target is not None and not self.targets:
             raise InputError(f"target: expected none, because this model has no targets, got {target}. Omit it.")
         if is_frame(texts):
-            text = self.trained.data_options.text_column if text is None else text
+            text = self.trained.record.data_options.text_column if text is None else text
             names = {"text": text, "aspect": aspect, "target": target}
             columns = {argument: column(texts, name, argument) for argument, name in names.items() if name is not None}
             frame = pd.DataFrame(columns, index=getattr(texts, "index", None), dtype=object)
@@ -292,7 +292,7 @@ class AspectSentiment:
         """
         given = {"text_column": text, "aspect_column": aspect, "label_column": label}
         given = {name: value for name, value in given.items() if value is not None}
-        trained, options = self.trained, self.trained.data_options.overridden(given)
+        trained, options = self.trained, self.trained.record.data_options.overridden(given)
         return trained.evaluate(load_frame(frame, trained.task, options, on_empty, contexts=trained.contexts))
 
     def save_pretrained(self, folder: Path | str) -> None:

@@ -58,20 +58,12 @@ INT8 = Limits(probability=0.5, labels=0.97)
 
 @dataclass(frozen=True)
 class Check:
-    """The comparison of a file with its model.
-
-    Attributes:
-        rows: number of examples.
-        lengths: the smallest and the largest number of tokens of an example.
-        largest: the largest difference of a probability.
-        equal: number of examples for which file and model predict the same label.
-        limits: the allowed differences.
-    """
+    """The comparison of a file with its model on `rows` examples."""
 
     rows: int
-    lengths: tuple[int, int]
-    largest: float
-    equal: int
+    lengths: tuple[int, int]  # the smallest and the largest number of tokens of an example
+    largest: float  # the largest difference of a probability
+    equal: int  # number of examples for which file and model predict the same label
     limits: Limits = EXACT
 
     @property
@@ -101,9 +93,6 @@ def export(
 
     File and model are compared on `rows`, at least one, and on an example of the maximum length. With `int8`, the
     context path of `trained` is folded in place, as `qacg predict --int8` does. `say` is called before each step.
-
-    Raises:
-        InputError: the model is not in float32 or too large, or the file cannot be written.
     """
     if trained.model.dtype != torch.float32:
         raise InputError(f"trained: expected a model in float32, got {trained.model.dtype}. Call trained.model.float()")
@@ -199,9 +188,6 @@ def trace(trained: TrainedModel) -> torch.onnx.ONNXProgram:
 
     The graph maps int64 input_ids, attention_mask and token_type_ids, (B, L) each, and, if the model has contexts,
     int64 context_ids (B,), to float32 logits (B, classes).
-
-    Raises:
-        InputError: the weights are larger than MOST_BYTES.
     """
     size = sum(tensor.nbytes for tensor in trained.model.state_dict().values())
     if size > MOST_BYTES:
@@ -238,15 +224,7 @@ def metadata_of(trained: TrainedModel) -> dict[str, str]:
     - temperatures: divisors of the logits before the softmax. Either one for all rows, or one per label: the logits of
       a row are divided by the temperature of the label with the highest logit.
     """
-    facts = {
-        "labels": trained.task.labels,
-        "contexts": trained.contexts,
-        "context_standalone": getattr(trained.model.config, "context_standalone", False),
-        "max_length": trained.record.max_length,
-        "pad_token_id": trained.tokenizer.pad_token_id,
-        "temperatures": trained.calibration.temperatures,
-    }
-    return {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in trained.input_facts().items()}
 
 
 # Metadata key in which torch's exporter stores the module of a node, and the path of the encoder layers in it.

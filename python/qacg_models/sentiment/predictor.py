@@ -127,10 +127,6 @@ class Predictor:
     Args:
         trained: the model. If it has context layers and is not int8, it is changed in place: it is set to evaluation
             mode, and `fold_context` folds its context layers into the projections of attention.
-
-    Raises:
-        TypeError: `trained` is not a TrainedModel; or a context layer, or an attention projection of its encoder layer,
-            has a hook or a wrapper, such as an adapter.
     """
 
     def __init__(self, trained: TrainedModel):
@@ -158,7 +154,7 @@ class Predictor:
                 the only aspect of each row, and `id`, which is copied to the result.
             aspects, targets: names, for rows without their own; None: all aspects, and the targets in the text.
             by: "text", "sentence" or "document" (`combine`), the unit of a prediction.
-            batch_size: maximum number of pairs of a text (or sentence) and a context in one packed batch.
+            batch_size: maximum number of pairs of a text (or sentence) and a context in one batch.
             min_confidence: predictions with a lower probability are marked "uncertain" in the column `certainty`, the
                 others "certain"; None: no such column.
             on_empty: for rows with an empty text, target or aspect: "raise" UnusableRows, or "skip" the prediction.
@@ -168,18 +164,13 @@ class Predictor:
             index labels. The columns are sentence (if `by` is "sentence": its number from 1), id (if `frame` has it),
             target (if the model has targets), text (or the sentence), aspect, label, certainty, and p(LABEL) for every
             label. A skipped text has one row with missing label and probabilities.
-
-        Raises:
-            TypeError: an argument or a cell has the wrong type.
-            UnusableRows: a text, target or aspect cannot be used.
-            InputError: another argument cannot be used, or a single row does not fit into memory.
         """
         if by not in BY:
             raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
         if min_confidence is not None and not 0 < min_confidence <= 1:
             raise InputError(f"min_confidence: expected a number above 0 and at most 1, got {min_confidence}")
         trained, task = self.trained, self.trained.task
-        asked, cells = contexts_of(trained, frame, aspects, targets, on_empty), _cells(frame)
+        cells, asked = contexts_of(trained, frame, aspects, targets, on_empty)
         rows: list[tuple] = []  # the place in `frame`, the number of the sentence, target, text and aspect
         for place, (text, pairs) in enumerate(zip(cells["text"], asked)):
             parts = [text]
@@ -231,12 +222,16 @@ def contexts_of(
     aspects: Sequence[str] | None = None,
     targets: Sequence[str] | None = None,
     on_empty: str = "raise",
-) -> list[list[tuple[str, str]]]:
-    """Returns the pairs of target and aspect for which each text of a frame is predicted; aspects vary fastest.
+) -> tuple[dict[str, Sequence[Any]], list[list[tuple[str, str]]]]:
+    """Returns the texts of a frame by column, and for each row its pairs of target and aspect; aspects vary fastest.
 
-    The arguments and errors are those of `Predictor.predict`. A skipped row has no pairs. Without targets, the target
-    is "".
+    The arguments are those of `Predictor.predict`. Without a column, its cells are None; a missing value is "". A
+    skipped row has no pairs. Without targets, the target is "".
     """
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"frame: expected a pandas DataFrame, got {type(frame).__name__}")
+    if "text" not in frame:
+        raise InputError(f"frame: expected the column 'text', got {', '.join(map(repr, frame)) or 'no columns'}")
     if on_empty not in ON_EMPTY:
         raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {on_empty!r}.")
     task, known = trained.task, tuple(trained.record.targets)
@@ -271,7 +266,11 @@ def contexts_of(
 
     found: list[list[tuple[str, str]]] = []
     reasons: dict[int, str] = {}
-    columns = _cells(frame)
+    index = frame.index.tolist()
+    columns = {
+        name: texts_of(f"frame: column {name!r}", frame[name], index) if name in frame else [None] * len(frame)
+        for name in ("text", "target", "aspect")
+    }
     for row, cells in enumerate(zip(columns["text"], columns["target"], columns["aspect"])):
         found.append([])
         if on_empty == "skip" and "" in cells:
@@ -281,8 +280,8 @@ def contexts_of(
         except InputError as error:
             reasons[row] = str(error)
     if reasons:
-        raise UnusableRows(frame.index.tolist(), reasons)
-    return found
+        raise UnusableRows(index, reasons)
+    return columns, found
 
 
 def examples_of(
@@ -292,7 +291,7 @@ def examples_of(
     targets: Sequence[str] | None = None,
 ) -> list[Example]:
     """Returns an unlabelled example for each text and each of its contexts; arguments and errors of `contexts_of`."""
-    asked = contexts_of(trained, pd.DataFrame({"text": list(texts)}, dtype=object), aspects, targets)
+    _, asked = contexts_of(trained, pd.DataFrame({"text": list(texts)}, dtype=object), aspects, targets)
     return [_example(trained, text, *pair) for text, pairs in zip(texts, asked) for pair in pairs]
 
 
@@ -310,24 +309,6 @@ def as_predictions(found: pd.DataFrame) -> list[AspectPrediction]:
         AspectPrediction(text, target, aspect, label, dict(zip(labels, values)))
         for text, target, aspect, label, values in zip(found["text"], targets, found["aspect"], found["label"], shares)
     ]
-
-
-def _cells(frame: pd.DataFrame) -> dict[str, Sequence[Any]]:
-    """Returns the texts of the columns `text`, `target` and `aspect`, empty for missing values; None without a column.
-
-    Raises:
-        TypeError: `frame` is no DataFrame, or a cell is no text, number or boolean.
-        InputError: the frame has no column `text`.
-    """
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"frame: expected a pandas DataFrame, got {type(frame).__name__}")
-    if "text" not in frame:
-        raise InputError(f"frame: expected the column 'text', got {', '.join(map(repr, frame)) or 'no columns'}")
-    index = frame.index.tolist()
-    return {
-        name: texts_of(f"frame: column {name!r}", frame[name], index) if name in frame else [None] * len(frame)
-        for name in ("text", "target", "aspect")
-    }
 
 
 def _names(argument: str, names: Any, known: Sequence[str]) -> tuple[str, ...]:

@@ -49,7 +49,6 @@ from qacg_models.sentiment.metrics import (
     judge_for,
     majority_probabilities,
 )
-from qacg_models.sentiment.options import DataOptions
 from qacg_models.sentiment.record import (
     RECORD_NAME,
     RUN_NAME,
@@ -58,6 +57,7 @@ from qacg_models.sentiment.record import (
     write_record,
     write_run_file,
 )
+from qacg_models.sentiment.report.tables import metric_cells, selection_note, stored_results
 from qacg_models.utils.fields import check_count, check_integer
 from qacg_models.utils.files import atomic_folder, atomic_write, explain_write_errors
 from qacg_models.utils.machine import cpu_threads, hidden_library_bars, is_out_of_memory, quiet
@@ -114,11 +114,6 @@ class TrainedModel:
         """Names of the contexts, in the order of their ids; also for a BERT, whose configuration has no contexts."""
         return self.record.contexts
 
-    @property
-    def data_options(self) -> DataOptions:
-        """The options with which the training data was read."""
-        return self.record.data_options
-
     @cached_property
     def text_limits(self) -> dict[str, int]:
         """Maximum number of tokens of a text, by the name of its context; longer texts are truncated."""
@@ -128,6 +123,17 @@ class TrainedModel:
             return dict.fromkeys(self.contexts, room)
         found = self.tokenizer(list(self.contexts), add_special_tokens=False, truncation=False)
         return {name: room - len(ids) for name, ids in zip(self.contexts, found["input_ids"])}
+
+    def input_facts(self) -> dict:
+        """Returns what a program that runs the exported model has to know (`export.metadata_of`), in JSON types."""
+        return {
+            "labels": self.task.labels,
+            "contexts": self.contexts,
+            "context_standalone": getattr(self.model.config, "context_standalone", False),
+            "max_length": self.record.max_length,
+            "pad_token_id": self.tokenizer.pad_token_id,
+            "temperatures": self.calibration.temperatures,
+        }
 
     def features(self, rows: Sequence[Example]) -> list[dict]:
         """Returns the unpadded model inputs of each row (`encode_examples`)."""
@@ -179,11 +185,6 @@ def load_trained(
     """Loads a trained model from the folder that `qacg train` wrote; `int8` applies `in_int8`.
 
     `attention` and `threads` are those of training unless they are given; 0 threads: the default of `cpu_threads`.
-
-    Raises:
-        TypeError, ValueError: an argument has the wrong type, or `threads` is negative.
-        ModelFolderError: the folder does not exist, or a file is missing, unreadable or does not fit the other files.
-        InputError: the tokenizer cannot be loaded, or attention, device or int8 is not available.
     """
     check_flag("int8", int8)
     if not isinstance(folder, str | os.PathLike):
@@ -239,10 +240,6 @@ def predict_logits(
 
     Batches consist of rows with similar lengths. If a batch does not fit into memory, a warning is logged and the size
     of this and all later batches is halved. A progress bar is shown for more than SORTED_TOGETHER rows.
-
-    Raises:
-        TypeError, InputError: `batch_size` is no integer or below 1, the context of a row is not a context of the
-            model, or a single row does not fit into memory.
     """
     check_count("batch_size", batch_size)
     collate: PackingCollator | PaddingCollator = PaddingCollator(tokenizer.pad_token_id)
@@ -304,13 +301,7 @@ LEAST_TORCHAO = (0, 18)
 
 
 def in_int8(trained: TrainedModel) -> TrainedModel:
-    """Quantizes the encoder of a model to int8, in place, after `fold_context`; returns it with `int8` set to True.
-
-    Raises:
-        InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or int8
-            products are not exact on this CPU.
-        TypeError: `fold_context` cannot fold a layer, such as one with a hook or an adapter.
-    """
+    """Quantizes the encoder of a model to int8, in place, after `fold_context`; returns it with `int8` set to True."""
     device = trained.model.device.type
     if device != "cpu":
         raise InputError(f"int8: expected a model on the device cpu, got one on {device}")
@@ -386,9 +377,6 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
 
     run.yaml has no paths of the training data. Side effects: `declare_task` changes the model's configuration, and the
     tokenizer in memory loses its truncation and padding.
-
-    Raises:
-        InputError: the model was loaded with int8, `folder` has other files, or a file cannot be written.
     """
     folder, record = Path(folder), trained.record
     if trained.int8:
@@ -449,19 +437,14 @@ def _usage(trained: TrainedModel) -> str:
 def _facts(trained: TrainedModel) -> str:
     record, task = trained.record, trained.task
     rows = ", ".join(f"{counted(part.rows, 'row')} of {split}" for split, part in record.data.items())
-    chosen = f"Weights of the last step, {record.steps}, without checkpoint selection."
-    if record.has_selection:
-        metric = record.selected.metric.replace("_", " ")
-        chosen = f"Checkpoint of step {record.selected.step}, selected by {metric} on {record.selected.split}."
     parts = [
         f"Labels: {', '.join(task.labels)}. Aspects: {', '.join(task.aspects)}. The model supports no other labels or"
         " aspects.",
-        f"Data: {rows}. {chosen}",
+        f"Data: {rows}. {_sentence(selection_note(record))}",
     ]
-    for split, metrics in record.metrics.items():
-        results = {"model": metrics, "majority": record.majority[split]}
-        lines = [[name, *(percent(getattr(one, key)) for key in metrics.TITLES)] for name, one in results.items()]
-        parts.append(markdown_table([f"{split}, in %", *metrics.TITLES.values()], lines, texts=1))
+    for split in record.metrics:
+        header, lines = metric_cells(stored_results(record, split))
+        parts.append(markdown_table([f"{split}, {header[0]}", *header[1:]], lines, texts=1))
         lines = [
             [
                 *(name.replace("|", "\\|") for name in (aspect, label)),
@@ -475,10 +458,13 @@ def _facts(trained: TrainedModel) -> str:
         if lines:
             header = [f"{split}: aspect", "label", "precision in %", "recall in %", "F1 in %", "rows"]
             parts.append(markdown_table(header, lines, texts=2))
-    calibration = trained.calibration.describe()
-    parts.append(f"{calibration[0].upper()}{calibration[1:]}. {VALIDITY}")
+    parts.append(f"{_sentence(trained.calibration.describe())} {VALIDITY}")
     if record.warnings:
         warnings = "\n".join(f"- {one.describe().removeprefix('warning: ')}" for one in record.warnings)
         parts.append(f"Warnings about the data:\n\n{warnings}")
     parts.append("Before you publish the model, add the source of the data and the licence.")
     return "\n\n".join(parts)
+
+
+def _sentence(note: str) -> str:
+    return f"{note[0].upper()}{note[1:]}."

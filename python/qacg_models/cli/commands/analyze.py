@@ -66,7 +66,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _rows(arguments: argparse.Namespace, trained) -> list:
     from qacg_models.sentiment.dataset import check_contexts, load_file
 
-    options = trained.data_options.overridden(given_data_options(arguments))
+    options = trained.record.data_options.overridden(given_data_options(arguments))
     rows: dict[int, list] = {}
     for row in load_file(arguments.data, trained.task, options):
         rows.setdefault(row.line, []).append(row)

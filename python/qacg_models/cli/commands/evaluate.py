@@ -136,7 +136,7 @@ def _load_rows(
     from qacg_models.sentiment.dataset import check_contexts, load_data, load_file
     from qacg_models.utils.files import check_not_input
 
-    options = trained.data_options.overridden(given_data_options(arguments))
+    options = trained.record.data_options.overridden(given_data_options(arguments))
     paths, split, left_out = tuple(arguments.data), arguments.split, []
     if split is None and not paths[0].is_dir():
         rows = load_file(paths, trained.task, options, contexts=trained.contexts, notes=left_out)

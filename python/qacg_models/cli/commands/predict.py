@@ -204,7 +204,7 @@ def _read(
     frame = table[[*names.values()]].set_axis([*names], axis=1).reset_index(drop=True)
     on_empty = "skip" if arguments.skip_empty else "raise"
     try:
-        asked = contexts_of(trained, frame, arguments.aspects, arguments.targets, on_empty)
+        _, asked = contexts_of(trained, frame, arguments.aspects, arguments.targets, on_empty)
     except UnusableRows as error:
         problems = RowProblems(skipped.source)
         for place, reason in error.reasons.items():

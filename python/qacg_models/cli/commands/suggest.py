@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.model is not None:
         load_libraries()
         model = Predictor(load_trained(arguments.model, device=local_device()))
-        columns = replace(model.trained.data_options.columns(), id=None, target=None)
+        columns = replace(model.trained.record.data_options.columns(), id=None, target=None)
         if columns.wide:
             raise InputError(
                 "with: expected a model trained on a table with a row for each text and aspect, got a model trained on"

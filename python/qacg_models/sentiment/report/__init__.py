@@ -206,9 +206,6 @@ class Report:
     """A page in a folder of its own: `write` writes `index.html`, and `tables.json` with the numbers of its tables.
 
     An earlier page in `folder` is replaced, other files stay. `style` and `script` are additional CSS and JavaScript.
-
-    Raises:
-        InputError: `folder` is a file, or has an `index.html` or `tables.json` that is not of such a page.
     """
 
     def __init__(self, folder: Path | str, title: str, lead: str, *, style: str = "", script: str = ""):

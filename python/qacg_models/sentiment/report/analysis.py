@@ -30,31 +30,19 @@ _STEPS = 32767
 
 @dataclass(frozen=True)
 class ExampleMaps:
-    """Attention maps and gates of one row, with N layers, H heads and L tokens.
-
-    Attributes:
-        probabilities: (classes,) probabilities of the labels, after temperature scaling.
-        softmax: P, the softmax attention, (N, H, L, L); sums over the last dimension are 1.
-        quasi: lambda * G, the gated quasi-attention map, (N, H, L, L), signed.
-        combined: A = P + lambda * G, the attention that the model uses, (N, H, L, L), signed.
-        lambdas: lambda, the gate of each query, (N, H, L), signed.
-    """
+    """Attention maps and gates of one row, with N layers, H heads and L tokens."""
 
     row: Example
     tokens: list[str]
-    probabilities: np.ndarray
-    softmax: np.ndarray
-    quasi: np.ndarray
-    combined: np.ndarray
-    lambdas: np.ndarray
+    probabilities: np.ndarray  # (classes,), after temperature scaling
+    softmax: np.ndarray  # P, (N, H, L, L)
+    quasi: np.ndarray  # lambda * G, (N, H, L, L), signed
+    combined: np.ndarray  # A = P + lambda * G, the attention that the model uses, (N, H, L, L), signed
+    lambdas: np.ndarray  # lambda, the gate of each query, (N, H, L), signed
 
 
 def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
-    """Runs the model on one row, without padding, and returns the attention maps and gates of the row.
-
-    Raises:
-        InputError: the row's context is not a context of the model, or the model is not a QACG-BERT.
-    """
+    """Runs the model on one row, without padding, and returns the attention maps and gates of the row."""
     import torch
 
     check_has_gate(trained)
@@ -105,10 +93,6 @@ def write_analysis(trained: TrainedModel, rows: Sequence[Example], folder: Path 
 
     Rows of one sentence, which have different contexts, are shown side by side; labels can be None. Prints a line
     before the analysis of each sentence. An earlier page in `folder` is replaced.
-
-    Raises:
-        InputError: there are no rows; a sentence has a context twice; the model is not a QACG-BERT; a context is
-            unknown; or the page cannot be written.
     """
     check_has_gate(trained)
     if not rows:
@@ -134,11 +118,8 @@ def write_analysis(trained: TrainedModel, rows: Sequence[Example], folder: Path 
 def add_sentence(section: Section, name: str, trained: TrainedModel, rows: Sequence[Example]) -> None:
     """Adds predictions, token scores, attention maps and lambda of one sentence to a section.
 
-    Args:
-        section: section of a page with the style and script of VIEWER.
-        name: id of the viewer on the page; letters, digits and hyphens.
-        trained: a QACG-BERT.
-        rows: rows of the sentence with different contexts, at least one.
+    The page has the style and script of VIEWER, `name` is the id of the viewer on it, and the rows, at least one, have
+    different contexts.
     """
     section.add("blockquote", rows[0].sentence)
     maps = [example_maps(trained, row) for row in rows]

@@ -214,19 +214,12 @@ class Confidence:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The results of an evaluation.
+    """The results of an evaluation."""
 
-    Attributes:
-        described: one line with the numbers of sentences, groups and rows, and the share of each label.
-        results: metrics of the model and its baselines, by title.
-        bounds: lower and upper bounds of confidence intervals, by title and name of the metric.
-        notes: lines below the table of metrics.
-    """
-
-    described: str
-    results: Mapping[str, Metrics]
+    described: str  # numbers of sentences, groups and rows, and the share of each label
+    results: Mapping[str, Metrics]  # of the model and its baselines, by title
     bounds: Bounds
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # lines below the table of metrics
     breakdown: Breakdown
     confidence: Confidence
 

@@ -57,11 +57,7 @@ class Runtime(NamedTuple):
 
 
 def read_runtime(path: Path) -> Runtime:
-    """Reads the files of onnxruntime-web from RUNTIME_ARCHIVE, the archive of its npm package.
-
-    Raises:
-        InputError: the file does not exist, cannot be read as such an archive, or has another version of the files.
-    """
+    """Reads the files of onnxruntime-web from RUNTIME_ARCHIVE, the archive of its npm package."""
     advice = f"Run npm pack onnxruntime-web@{RUNTIME_VERSION}, and pass --runtime {RUNTIME_ARCHIVE}."
     if not path.is_file():
         raise InputError(f"runtime: expected the file {RUNTIME_ARCHIVE}, got none at {path}. {advice}")
@@ -82,18 +78,12 @@ def read_runtime(path: Path) -> Runtime:
 def page_facts(trained: TrainedModel) -> dict:
     """Returns the labels, contexts, tokenizer (it must be BERT's) and other data of the page, in JSON types."""
     task = trained.task
-    return {
-        "labels": task.labels,
+    return trained.input_facts() | {
         "has_absent": task.has_absent,
         "has_targets": task.has_targets,
         "aspects": task.aspects,
         "targets": trained.record.targets,
-        "contexts": trained.contexts,
-        "context_standalone": getattr(trained.model.config, "context_standalone", False),
-        "max_length": trained.record.max_length,
-        "pad_token_id": trained.tokenizer.pad_token_id,
-        "temperatures": trained.calibration.temperatures,
-        "text_column": trained.data_options.text_column,
+        "text_column": trained.record.data_options.text_column,
         "reading": SUMMARY_READING,
         "tokenizer": tokenizer_facts(trained.tokenizer),
     }
@@ -128,9 +118,6 @@ def tokenizer_facts(tokenizer: PreTrainedTokenizerFast) -> dict:
     - ideographs: characters around which the normalizer adds spaces, such as Chinese ones.
     - marks: accents that are removed after canonical decomposition.
     - punctuation: characters that the pre-tokenizer separates from their neighbours.
-
-    Raises:
-        InputError: the tokenizer's model, normalizer, pre-tokenizer or special tokens are not those of BERT.
     """
     known = json.loads(tokenizer.backend_tokenizer.to_str())
     model, special = known["model"], known["added_tokens"]

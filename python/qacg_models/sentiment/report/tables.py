@@ -228,11 +228,7 @@ def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
 
 
 def read_rows(paths: Sequence[Path]) -> list[dict]:
-    """Reads run records; each path is a file, or a folder whose *.jsonl files are read.
-
-    Raises:
-        InputError: there are no records, a file cannot be read, or a line is not a run record.
-    """
+    """Reads run records; each path is a file, or a folder whose *.jsonl files are read."""
     rows = []
     files = [file for path in paths for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
     for path in files:
@@ -256,12 +252,7 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
 def markdown(rows: Sequence[dict], split: str | None = None) -> str:
     """Returns a Markdown table for each data set, with means and deviations over seeds in per cent, and their source.
 
-    Args:
-        rows: run records.
-        split: split of the metrics; None: test, or dev if no record has a test split.
-
-    Raises:
-        InputError: the records are from several machines, lack metrics on `split`, or repeat a run.
+    The default split of the metrics is test, or dev if no record has a test split.
     """
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     if len(machines) > 1:

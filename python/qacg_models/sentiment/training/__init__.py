@@ -212,7 +212,7 @@ def _train(
         say(f"{output}: the run is finished; nothing is left to resume")
         trained = load_trained(output)
         digests = {split: part.sha256 for split, part in trained.record.data.items()}
-        check_choices(output, run_choices(trained.record.options, trained.data_options, digests), choices)
+        check_choices(output, run_choices(trained.record.options, trained.record.data_options, digests), choices)
         return trained
     say(starts[0])
     # Another number of processes means other batches, another order and other random numbers.

@@ -15,13 +15,6 @@ let ort, session;
 let file = null; // { table } for a CSV, or { lines } for a text file
 let stopped = false;
 
-function make(tag, properties = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
 const say = (text) => (get("status").textContent = text);
 const counted = (count) => count.toLocaleString("en");
 const percent = (share) => (100 * share).toFixed(1);
@@ -71,18 +64,19 @@ function problemOf(text, aspects) {
 // Logits of rows, each { ids, types, contextId }.
 async function logitsOf(rows) {
   const length = Math.max(...rows.map(({ ids }) => ids.length));
-  const tensor = (size, fill) => {
-    const data = new BigInt64Array(rows.length * size);
+  const tensor = (fill, shape) => {
+    const [count, size = 1] = shape;
+    const data = new BigInt64Array(count * size);
     rows.forEach((row, place) => fill(row).forEach((value, at) => (data[place * size + at] = BigInt(value))));
-    return new ort.Tensor("int64", data, size === 1 ? [rows.length] : [rows.length, size]);
+    return new ort.Tensor("int64", data, shape);
   };
-  const matrix = (fill) => new ort.Tensor("int64", tensor(length, fill).data, [rows.length, length]);
+  const matrix = (fill) => tensor(fill, [rows.length, length]);
   const padded = (ids) => [...ids, ...Array(length - ids.length).fill(facts.pad_token_id)];
   const inputs = {
     input_ids: matrix(({ ids }) => padded(ids)),
     attention_mask: matrix(({ ids }) => ids.map(() => 1)),
     token_type_ids: matrix(({ types }) => types),
-    context_ids: tensor(1, ({ contextId }) => [contextId]),
+    context_ids: tensor(({ contextId }) => [contextId], [rows.length]),
   };
   const given = Object.fromEntries(session.inputNames.map((name) => [name, inputs[name]]));
   const { logits } = await session.run(given);
@@ -121,9 +115,9 @@ async function predictRows(rows, seen) {
 }
 
 // Predicts texts { line, text, others }. Adds `rows` to each text (empty without a prediction), and `problem` (empty with
-// a prediction). Returns the finished texts, their number, and the number of truncated texts.
+// a prediction). Returns the finished texts, and the number of truncated texts.
 async function predict(texts, aspects) {
-  let [finished, cut] = [0, 0];
+  let cut = 0;
   const done = [];
   for (let start = 0; start < texts.length && !stopped; start += WINDOW) {
     const window = texts.slice(start, start + WINDOW);
@@ -144,9 +138,8 @@ async function predict(texts, aspects) {
       get("progress").value = (start + (window.length * count) / rows.length) / texts.length;
     });
     if (!stopped) done.push(...window);
-    finished = done.length;
   }
-  return { texts: done, finished, cut };
+  return { texts: done, cut };
 }
 
 // ---- Output
@@ -179,19 +172,16 @@ function csvOf({ texts, others, least }, forSpreadsheet) {
   return parts;
 }
 
-function tableOf(header, rows, className = "") {
-  const cells = (one) => one.map(({ tag = "td", ...properties }) => {
-    const { text, content, ...attributes } = properties;
-    return make(tag, attributes, content ?? text);
-  });
-  const body = make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells(row))));
-  const table = make("table", className ? { class: className } : {}, make("thead", {}, make("tr", {}, ...cells(header))), body);
-  return table;
+function tableOf(header, rows) {
+  const line = (cells) =>
+    make("tr", {}, ...cells.map(({ tag = "td", content, ...attributes }) => make(tag, attributes, content)));
+  return make("table", {}, make("thead", {}, line(header)), make("tbody", {}, ...rows.map(line)));
 }
 
 const framed = (table, name) => make("div", { class: "frame", role: "group", "aria-label": name, tabindex: "0" }, table);
-const column = (text, isNumber) => ({ tag: "th", scope: "col", text, ...(isNumber ? { class: "number" } : {}) });
-const number = (text) => ({ class: "number", text });
+const column = (content, isNumber) => ({ tag: "th", scope: "col", content, ...(isNumber ? { class: "number" } : {}) });
+const rowHeader = (content) => ({ tag: "th", scope: "row", content });
+const number = (content) => ({ class: "number", content });
 
 function showPredictions(result) {
   const { texts, least } = result;
@@ -199,10 +189,10 @@ function showPredictions(result) {
   const sure = least === null ? [] : [column("certainty")];
   const header = [column("text"), column("aspect"), column("label"), ...sure, ...facts.labels.map((one) => column(`p(${one})`, true))];
   const rows = every.slice(0, SHOWN).map((row) => [
-    { tag: "th", scope: "row", text: row.text },
-    { text: row.context },
-    { text: row.label },
-    ...(least === null ? [] : [{ text: isUncertain(row, least) ? "uncertain" : "certain" }]),
+    rowHeader(row.text),
+    { content: row.context },
+    { content: row.label },
+    ...(least === null ? [] : [{ content: isUncertain(row, least) ? "uncertain" : "certain" }]),
     ...row.probabilities.map((share) => number(share.toFixed(3))),
   ]);
   const download = make("button", { type: "button", id: "download" }, "Download all predictions as CSV");
@@ -235,13 +225,12 @@ function sharesOf(rows, name) {
   const lines = facts.labels.map((label) => {
     const count = rows.filter((row) => row.label === label).length;
     const [lower, upper] = wilson(count, rows.length);
-    const [bar, fill, line] = [make("span", { class: "bar", "aria-hidden": "true" }), make("span"), make("i")];
-    fill.style.width = `${percent(count / rows.length)}%`;
-    line.style.left = `${percent(lower)}%`;
-    line.style.width = `${percent(upper - lower)}%`;
-    bar.append(fill, line);
-    const share = number(percent(count / rows.length));
-    return [{ tag: "th", scope: "row", text: label }, number(counted(count)), share, number(`${percent(lower)}–${percent(upper)}`), { content: bar }];
+    const share = percent(count / rows.length);
+    const fill = make("span", { style: `width: ${share}%` });
+    const line = make("i", { style: `left: ${percent(lower)}%; width: ${percent(upper - lower)}%` });
+    const bar = make("span", { class: "bar", "aria-hidden": "true" }, fill, line);
+    const interval = number(`${percent(lower)}–${percent(upper)}`);
+    return [rowHeader(label), number(counted(count)), number(share), interval, { content: bar }];
   });
   return framed(tableOf(header, lines), `shares of ${name}`);
 }

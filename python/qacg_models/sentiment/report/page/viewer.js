@@ -19,13 +19,7 @@ const SHADES = Array.from({ length: 65 }, (_, i) => {
   const [low, high] = [COLOURS[Math.floor(place)], COLOURS[Math.ceil(place)]];
   return low.map((part, k) => Math.round(part + (high[k] - part) * (place % 1)));
 });
-
-const make = (tag, className, text) => {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  if (text !== undefined) element.textContent = text;
-  return element;
-};
+const MIDDLE = (SHADES.length - 1) / 2;
 
 // Converts 16-bit steps to values with layout (layer, head, query, key).
 const unpack = ({ step, values }) => {
@@ -67,14 +61,9 @@ function choose(layer, head) {
 
 // A row of buttons, which is not redrawn with the maps, so that keyboard focus stays.
 function buttons(label, entries, pick) {
-  const box = make("div", "choice");
-  box.setAttribute("role", "group");
-  box.setAttribute("aria-label", label);
-  box.append(make("span", "", label));
+  const box = make("div", { class: "choice", role: "group", "aria-label": label }, make("span", {}, label));
   const made = entries.map(([text, value]) => {
-    const button = make("button", "", text);
-    button.type = "button";
-    button.setAttribute("aria-label", `${label} ${text}`);
+    const button = make("button", { type: "button", "aria-label": `${label} ${text}` }, text);
     button.addEventListener("click", () => pick(value));
     box.append(button);
     return [button, value];
@@ -116,15 +105,13 @@ function layerLimit(data, kind, layer) {
 const strength = (value, kind, limit) =>
   kind === "softmax" ? Math.sqrt(Math.max(0, value)) : Math.max(-1, Math.min(1, value / limit));
 
-function canvasOf(data, row, values, kind, limit) {
+function canvasOf(row, values, kind, limit) {
   const length = row.tokens.length;
-  const canvas = make("canvas");
-  canvas.width = canvas.height = length;
+  const canvas = make("canvas", { width: length, height: length });
   const context = canvas.getContext("2d");
   const image = context.createImageData(length, length);
-  const middle = (SHADES.length - 1) / 2;
   values.forEach((value, i) => {
-    const shade = SHADES[Math.round(middle + middle * strength(value, kind, limit))];
+    const shade = SHADES[Math.round(MIDDLE + MIDDLE * strength(value, kind, limit))];
     image.data.set([...shade, 255], 4 * i);
   });
   context.putImageData(image, 0, 0);
@@ -156,20 +143,17 @@ function pointAt(canvas, length, report) {
   canvas.addEventListener("pointerdown", read);
 }
 
-function scaleOf(data, kind, limit) {
-  const scale = make("span", "scale");
+function scaleOf(kind, limit) {
   const strip = (shades) => {
-    const made = make("i");
-    made.style.background = `linear-gradient(to right, ${shades.map((shade) => `rgb(${shade})`).join(",")})`;
-    return made;
+    const colours = shades.map((shade) => `rgb(${shade})`).join(",");
+    return make("i", { style: `background: linear-gradient(to right, ${colours})` });
   };
-  const middle = (SHADES.length - 1) / 2;
-  const digits = limit < 0.1 ? 4 : 2;
   if (kind === "softmax") {
-    const halves = [SHADES.slice(middle, 1.5 * middle + 1), SHADES.slice(1.5 * middle)].map(strip);
-    scale.append("0", halves[0], "0.25", halves[1], "1");
-  } else scale.append(signed(-limit, digits), strip(SHADES), signed(limit, digits));
-  return scale;
+    const [lower, upper] = [SHADES.slice(MIDDLE, 1.5 * MIDDLE + 1), SHADES.slice(1.5 * MIDDLE)].map(strip);
+    return make("span", { class: "scale" }, "0", lower, "0.25", upper, "1");
+  }
+  const digits = limit < 0.1 ? 4 : 2;
+  return make("span", { class: "scale" }, signed(-limit, digits), strip(SHADES), signed(limit, digits));
 }
 
 // One head with its tokens. Arrow keys move a cursor over the cells; `report` receives the cell of the cursor.
@@ -179,20 +163,12 @@ function labelledMap(row, canvas, width, name, report) {
   const cell = Math.max(least, Math.min(20, Math.floor((width - 110) / length)));
   canvas.style.width = canvas.style.height = `${cell * length}px`;
   const font = `${Math.min(13, cell + 1)}px/${cell}px system-ui, sans-serif`;
-  const labels = (className, side) => {
-    const list = make("div", className);
-    list.setAttribute("aria-hidden", "true");
-    for (const token of row.tokens) {
-      const label = make("span", "", token);
-      label.style.font = font;
-      label.style[side] = `${cell}px`;
-      list.append(label);
-    }
-    return list;
+  const labels = (side, extent) => {
+    const tokens = row.tokens.map((token) => make("span", { style: `font: ${font}; ${extent}: ${cell}px` }, token));
+    return make("div", { class: side, "aria-hidden": "true" }, ...tokens);
   };
-  const [left, below, field, cursor] = [labels("left", "height"), labels("below", "width"), make("div", "field"), make("i")];
-  cursor.style.width = cursor.style.height = `${cell}px`;
-  cursor.hidden = true;
+  const [left, below] = [labels("left", "height"), labels("below", "width")];
+  const cursor = make("i", { style: `width: ${cell}px; height: ${cell}px`, hidden: "" });
   let at = 0;
   const go = (next) => {
     const named = (cell) => [left.children[Math.floor(cell / length)], below.children[cell % length]];
@@ -217,42 +193,34 @@ function labelledMap(row, canvas, width, name, report) {
     cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
   });
   pointAt(canvas, length, go);
-  field.append(canvas, cursor);
-  const box = make("div", "map");
-  box.append(left, field, below);
-  return box;
+  return make("div", { class: "map" }, left, make("div", { class: "field" }, canvas, cursor), below);
 }
 
 // All heads of a layer as buttons; a click enlarges the head.
 function headGrid(data, row, kind, limit, layer, report, enlarge) {
-  const grid = make("div", "heads");
-  grid.style.gridTemplateColumns = `repeat(${Math.min(data.heads, 4)}, minmax(0, 1fr))`;
-  for (const [text, head] of counted(data.heads)) {
+  const columns = `grid-template-columns: repeat(${Math.min(data.heads, 4)}, minmax(0, 1fr))`;
+  const heads = counted(data.heads).map(([text, head]) => {
     const values = headMap(data, row, kind, layer, head);
-    const button = make("button", "", `head ${text}`);
-    button.type = "button";
-    button.setAttribute("aria-label", `head ${text} of ${row.title}: enlarge. Strongest: ${strongest(row, values)}`);
-    const canvas = canvasOf(data, row, values, kind, limit);
+    const canvas = canvasOf(row, values, kind, limit);
     pointAt(canvas, row.tokens.length, (cell) => report(`head ${text}`, values, cell));
-    button.append(canvas);
+    const name = `head ${text} of ${row.title}: enlarge. Strongest: ${strongest(row, values)}`;
+    const button = make("button", { type: "button", "aria-label": name }, `head ${text}`, canvas);
     button.addEventListener("click", () => enlarge(head));
-    grid.append(button);
-  }
-  return grid;
+    return button;
+  });
+  return make("div", { class: "heads", style: columns }, ...heads);
 }
 
 // The permanent elements of a viewer: selectors, container of the maps, and status line.
 function build(root, data) {
-  const bar = make("div", "bar");
   const chosen = () => [
     within(choice.layer, data.layers) ? choice.layer : 1,
     within(choice.head, data.heads) ? choice.head : null,
   ];
   const layers = buttons("Layer", counted(data.layers), (picked) => choose(picked, chosen()[1]));
   const heads = buttons("Head", [["all", null], ...counted(data.heads)], (picked) => choose(chosen()[0], picked));
-  bar.append(layers.box, heads.box);
-  const [maps, readout] = [make("div", "maps"), make("p", "readout")];
-  readout.setAttribute("role", "status");
+  const bar = make("div", { class: "bar" }, layers.box, heads.box);
+  const [maps, readout] = [make("div", { class: "maps" }), make("p", { class: "readout", role: "status" })];
   root.replaceChildren(...root.querySelectorAll(":scope > script"), bar, maps, readout);
   return { root, data, chosen, layers, heads, maps, readout };
 }
@@ -269,15 +237,10 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
   const side = Math.ceil(data.rows.length / Math.ceil(data.rows.length / fitting)); // columns per line
   for (const [kind, name] of Object.entries(NAMES)) {
     const limit = layerLimit(data, kind, layer);
-    const title = make("div", "kind");
-    const symbols = make("span", "symbols", name);
-    symbols.append(scaleOf(data, kind, limit));
-    title.append(make("h4", "", CAPTIONS[kind]), symbols);
-    const columns = make("div", "columns");
-    columns.style.gridTemplateColumns = `repeat(${side}, minmax(0, 1fr))`;
-    data.rows.forEach((row, place) => {
-      const column = make("div");
-      column.append(make("h5", "", row.title));
+    const symbols = make("span", { class: "symbols" }, name, scaleOf(kind, limit));
+    const title = make("div", { class: "kind" }, make("h4", {}, CAPTIONS[kind]), symbols);
+    const columns = data.rows.map((row, place) => {
+      const column = make("div", {}, make("h5", {}, row.title));
       const report = (of, values, cell) => {
         readout.textContent = `${row.title}, ${of}: ${sentenceOf(row, values, cell)}`;
       };
@@ -290,15 +253,17 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
         column.append(headGrid(data, row, kind, limit, layer, report, enlarge));
       } else {
         const values = headMap(data, row, kind, layer, head);
-        const frame = make("div", "frame");
+        const canvas = canvasOf(row, values, kind, limit);
         const label = `${row.title}, layer ${layer}, head ${head}: ${CAPTIONS[kind]}`;
         const reportCell = (cell) => report(`layer ${layer}, head ${head}, ${name}`, values, cell);
-        frame.append(labelledMap(row, canvasOf(data, row, values, kind, limit), width / side - 24, label, reportCell));
-        column.append(frame, make("p", "note", `Strongest: ${strongest(row, values)}`));
+        const map = labelledMap(row, canvas, width / side - 24, label, reportCell);
+        const note = make("p", { class: "note" }, `Strongest: ${strongest(row, values)}`);
+        column.append(make("div", { class: "frame" }, map), note);
       }
-      columns.append(column);
+      return column;
     });
-    maps.append(title, columns);
+    const grid = `grid-template-columns: repeat(${side}, minmax(0, 1fr))`;
+    maps.append(title, make("div", { class: "columns", style: grid }, ...columns));
   }
 }
 
@@ -312,21 +277,19 @@ function drawAll() {
 
 // The switch of the markers, for maps, coloured texts and tables of the page.
 function addSwitch() {
-  const [label, box] = [make("label", "switch"), make("input")];
-  box.type = "checkbox";
+  const box = make("input", { type: "checkbox" });
   box.addEventListener("change", () => {
     markers = box.checked;
     document.documentElement.classList.toggle("markers", markers);
     drawAll();
   });
-  label.append(box, "Show [CLS] and [SEP]");
-  document.querySelector("main").prepend(label);
+  document.querySelector("main").prepend(make("label", { class: "switch" }, box, "Show [CLS] and [SEP]"));
 }
 
 // Coloured texts: pointing at a token or tapping it shows its value below, since touch has no tooltips.
 document.querySelectorAll(".strip").forEach((strip, place) => {
-  const value = make("p", "note value", place ? "" : "Point at a word or tap it to read its value.");
-  value.setAttribute("role", "status");
+  const hint = place ? "" : "Point at a word or tap it to read its value.";
+  const value = make("p", { class: "note value", role: "status" }, hint);
   strip.after(value);
   for (const event of ["pointerover", "pointerdown"]) {
     strip.addEventListener(event, ({ target }) => {
