@@ -158,8 +158,8 @@ class AspectTrainer(Trainer):
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
         state, value = self.state, metrics[f"eval_{self.args.metric_for_best_model}"]
         # Small dev sets often reach a metric of 100 %, so the lower loss decides between equal evaluations.
-        best_loss = next((old["eval_loss"] for old in evaluations(state) if old["step"] == state.best_global_step), None)
-        tie = best_loss is not None and value == state.best_metric and metrics["eval_loss"] < best_loss
+        before = [entry["eval_loss"] for entry in evaluations(state) if entry["step"] == state.best_global_step]
+        tie = bool(before) and value == state.best_metric and metrics["eval_loss"] < before[0]
         better = super()._determine_best_metric(metrics, trial) or tie
         if better:
             self.state.best_global_step = self.state.global_step
