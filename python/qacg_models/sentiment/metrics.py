@@ -165,12 +165,8 @@ class Auc:
 class SentiHoodJudge:
     """A callable that computes SentiHood's metrics of fixed rows for given weights of the rows.
 
-    Args:
-        groups: (N,) group of each row, in any order.
-        aspects: (N,) aspect of each row; every group has every aspect once.
-        gold: (N,) true classes: 0 None, 1 Positive, 2 Negative.
-        probabilities: (N, 3) class probabilities, or scores >= 0 with the same ranking. Of tied classes the lowest
-            index is predicted.
+    Every group has every aspect once, and the classes are 0 None, 1 Positive, 2 Negative. `probabilities` can also be
+    scores >= 0 with the same ranking. Of tied classes the lowest index is predicted.
     """
 
     def __init__(
@@ -428,13 +424,7 @@ def intervals(
 
     Sentences, not rows, are drawn with replacement: rows of a sentence are dependent, and drawing rows would make the
     intervals too narrow. A sample in which a metric is undefined is left out of the interval of that metric; both ends
-    are NaN if there is no other.
-
-    Args:
-        judge: function that computes the metrics for (N,) weights of the rows.
-        sentences: (N,) sentence of each row.
-        repeats: number of samples.
-        seed: seed of the samples.
+    are NaN if there is no other. `judge` computes the metrics for (N,) weights of the rows.
     """
     sentence, generator = _numbers(sentences), np.random.default_rng(seed)
     count = int(sentence.max()) + 1

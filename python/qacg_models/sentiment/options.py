@@ -16,11 +16,7 @@ from qacg_models.utils.machine import world_size
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Options for reading data. Each field has a help text in its metadata, for `qacg train`.
-
-    Raises:
-        InputError: a value is invalid, or contradicts another option.
-    """
+    """Options for reading data. Each field has a help text in its metadata, for `qacg train`."""
 
     format: str = option(
         "auto", "format of the data; auto: by file names and, for .tsv, by the header", metavar="FORMAT"
@@ -64,8 +60,12 @@ class DataOptions:
             raise InputError(f"dev_fraction: expected a number above 0 and below 1, got {self.dev_fraction}")
         for name in ("aspects", "labels", "aspect_columns"):
             value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, _names(name, value))
+            if value is None:
+                continue
+            names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
+            if names is None or not all(isinstance(one, str) for one in names):
+                raise InputError(f"{name}: expected a list of str, got {value!r}.")
+            object.__setattr__(self, name, names)
         if self.aspect_columns is not None and not self.aspect_columns:
             raise InputError("aspect_columns: expected at least one column, got none")
         for name in ("aspect_column", "label_column"):
@@ -107,14 +107,6 @@ class DataOptions:
         )
 
 
-def _names(option: str, value: Any) -> tuple[str, ...]:
-    """Returns the names in a list or another iterable, not a single str."""
-    names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
-    if names is None or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{option}: expected a list of str, got {value!r}.")
-    return names
-
-
 # Bounds of numbers.
 SHARE: dict[str, Any] = {"least": 0, "most": 1}
 BELOW_ONE: dict[str, Any] = {"least": 0, "below": 1}
@@ -126,12 +118,7 @@ SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size")
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Options of training. Each field has a help text in its metadata, for `qacg train`.
-
-    Raises:
-        InputError: a value has the wrong type, is not allowed or is outside its range, or two values exclude each
-            other.
-    """
+    """Options of training. Each field has a help text in its metadata, for `qacg train`."""
 
     model: str = option("qacg-bert", "backbone", *BACKBONES)
     from_checkpoint: str | None = option(
@@ -354,8 +341,7 @@ class TrainingOptions:
         return math.ceil(batches / self.gradient_accumulation)
 
     def step_limit(self, rows: int) -> int | None:
-        """Returns the maximum number of steps with `rows` training rows: `max_steps`, or the steps of `epochs`, or
-        None."""
+        """Returns the maximum number of steps with `rows` training rows; None without a limit."""
         if self.max_steps is not None:
             return self.max_steps
         return None if self.epochs is None else self.steps_per_epoch(rows) * self.epochs

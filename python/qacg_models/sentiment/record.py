@@ -52,30 +52,18 @@ class TrainingRecord:
     """The content of training.json.
 
     Attributes:
-        task: labels and aspects.
         targets: names of the targets; ("",) for a task without targets.
-        max_length: maximum number of tokens of an input.
         options: options of training, from `resolve_options`.
-        data_options: options with which the data was read.
-        selected: the checkpoint whose weights the model has.
         label_shares: share of each label among the rows of the training split.
         overlap: for each pair of splits, their names and the number of sentences that both have.
-        data: number of rows and digest of each split.
-        warnings: warnings about the data, from `training_warnings`.
-        steps: number of optimizer steps.
         evaluations: number of evaluations that could select the checkpoint, those before a resumed run's kill included.
         seconds: duration of training, evaluations included.
         loss: pairs of a step and the training loss, averaged over the steps since the previous pair.
         ended: why training ended: "steps" (all were taken), "patience" (the metric stopped improving) or "minutes".
-        versions, machine, commit: software and hardware of the training; `commit` is None for an installed package.
+        commit: of the checkout with which the model was trained; None for an installed package.
         written: time in UTC at which the record was created, in ISO 8601.
-        metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority
-            baseline, by split; empty until training has ended.
-        confusion: by split and aspect, numbers of rows by true label and predicted label; empty until training has
-            ended.
-
-    Raises:
-        InputError: a field contradicts another one or is out of its limits.
+        metrics, tfidf, majority, confusion: by split; empty until training has ended. `confusion` has numbers of rows
+            by aspect, true label and predicted label.
     """
 
     task: Task

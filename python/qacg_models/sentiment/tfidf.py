@@ -60,15 +60,8 @@ class TfidfBaseline:
     For an unknown context, the baseline predicts the label shares of the fitted rows. If each context has its own
     regression and all fitted rows of a context have the same label, this label gets probability 1.
 
-    Args:
-        rows: labelled training rows, at least one.
-        task: the task; its `selection` is the metric that cross-validation maximises.
-        fitted: maximum numbers of fitted rows and of their characters. Of larger data, about every n-th row of each
-            context is fitted.
-
-    Attributes:
-        used: number of fitted rows.
-        setting, score: the chosen hyperparameters, and their metric in cross-validation, or None.
+    `fitted` has the maximum numbers of fitted rows and of their characters. Of larger data, about every n-th row of
+    each context is fitted. The attribute `used` is the number of fitted rows.
     """
 
     def __init__(self, rows: Sequence[Example], task: Task, fitted: tuple[int, int] = FITTED):

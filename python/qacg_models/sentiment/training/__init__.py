@@ -77,22 +77,9 @@ def train(
     the model in it is renamed to `output`, so at any time `output` is absent, unchanged or complete. Under torchrun
     every process must call this function. Only one thread of a process trains at a time.
 
-    Args:
-        dataset: the data set; it has the splits train and dev, or train and test for the protocol "released". All
-            splits except train are evaluated once at the end.
-        output: folder to create.
-        options: options of training; None: the defaults.
-        overwrite: replace `output`, and an unfinished run, if they exist.
-        resume: continue an unfinished run, or return the model of a finished one; without either, start a new run.
-        say: called with each log line, in the main process only; the progress bar is printed to stderr.
-
-    Returns:
-        The model, loaded from `output` to the CPU; its record has the metrics and the loss curve.
-
-    Raises:
-        InputError: an option, the data or the machine does not allow the training; an unfinished run or another output
-            is in the way; the run to resume differs; a file cannot be written; or another run writes to `output`.
-        OSError: a folder cannot be created, renamed or deleted.
+    The data set has the splits train and dev, or train and test for the protocol "released". With `overwrite`, `output`
+    and an unfinished run are replaced. With `resume`, an unfinished run is continued, or the model of a finished one is
+    returned; without either, a new run starts. The main process calls `say` with each log line.
     """
     machine.join_group()
     output, say = Path(output), machine.main_only(say)
@@ -117,10 +104,6 @@ def train_seeds(
     The model of a single seed is in `output`. With several seeds, the models are in `output/seed-N`,
     `output/seeds.json` has the mean and standard deviation of the metrics, and `output/run.yaml` has the options. Each
     seed has its own folder of TensorBoard logs.
-
-    Raises:
-        InputError: `seeds` is empty or repeats an integer; `train` raises InputError for a seed; or, with several
-            seeds, `output` is a file, or a folder with files, and neither `overwrite` nor `resume` is set.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: expected one or several different integers, got {list(seeds)}.")

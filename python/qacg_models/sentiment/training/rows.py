@@ -96,14 +96,10 @@ class EpochSampler(Sampler):
     The order of an epoch does not depend on earlier epochs. So a resumed run draws the same rows, and so does each of
     several processes. The caller sets the attribute `epoch` before each iteration.
 
-    Args:
-        labels: (N) class of each row.
-        balance: number in [0, 1]; 1 gives all classes the same total weight.
-        seed: seed of the order.
-        join: replaces some of the drawn rows by pairs of indices (`JoinedTexts.pairs`); None: no pairs.
-        texts: (N) index of the text of each row. Texts are then drawn with all of their rows, so that a batch computes
-            the layers before `context_from_layer` once per text. The weight of a text is the mean weight of its rows.
-            The last text that is drawn may lack rows, because an epoch has N rows. None: single rows are drawn.
+    With `join`, some of the drawn rows are replaced by pairs of indices (`JoinedTexts.pairs`). With `texts`, the (N)
+    index of the text of each row, texts are drawn with all of their rows, so that a batch computes the layers before
+    `context_from_layer` once per text. The weight of a text is the mean weight of its rows. The last text that is drawn
+    may lack rows, because an epoch has N rows.
     """
 
     def __init__(

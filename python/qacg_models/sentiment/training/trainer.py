@@ -33,10 +33,12 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.integrations import TensorBoardCallback
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from qacg_models.errors import InputError
+from qacg_models.models.base import mean_cross_entropy
 from qacg_models.sentiment.calibration import probabilities_of
 from qacg_models.sentiment.encoding import batch_maker
 from qacg_models.sentiment.example import Example, Task
@@ -68,17 +70,8 @@ SECONDS_NAME, BEST_NAME, AVERAGE_NAME = "run_state.json", "best.safetensors", "a
 class AspectTrainer(Trainer):
     """Trains, writes checkpoints to the folder of the run, and keeps the weights of the best evaluation.
 
-    Args:
-        options: options of training, from `resolve_options`.
-        model, tokenizer: the model to train, and its tokenizer.
-        splits: encoded rows of the training split and of the split that selects checkpoints.
-        metrics: computes the metrics of an evaluation; that of `metrics.task.selection` selects the best weights.
-        folder: folder of the run.
-        checkpoint: checkpoint to resume from; None: start at the first step.
-
-    Attributes:
-        best: weights of the best evaluation so far, by name, in the memory of the CPU; empty before it, and in all
-            processes but the main process.
+    The attribute `best` has these weights by name, in the memory of the CPU. It is empty before the first evaluation,
+    and in all processes but the main process. With `checkpoint`, training resumes from it.
     """
 
     def __init__(
@@ -163,7 +156,10 @@ class AspectTrainer(Trainer):
         return str(self.folder / WRITING)  # the Trainer adds the name of the checkpoint
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        tie = is_tie_with_lower_loss(metrics, self.args.metric_for_best_model, self.state)
+        state, value = self.state, metrics[f"eval_{self.args.metric_for_best_model}"]
+        # Small dev sets often reach a metric of 100 %, so the lower loss decides between equal evaluations.
+        before = [entry["eval_loss"] for entry in evaluations(state) if entry["step"] == state.best_global_step]
+        tie = bool(before) and value == state.best_metric and metrics["eval_loss"] < before[0]
         better = super()._determine_best_metric(metrics, trial) or tie
         if better:
             self.state.best_global_step = self.state.global_step
@@ -195,8 +191,7 @@ class AspectTrainer(Trainer):
             return super().compute_loss(model, inputs, return_outputs, **kwargs)
         # Cross-entropy of logits + offsets (Menon et al., 2021, arXiv:2007.07314, eq. 10).
         output = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        logits = output.logits.float()
-        loss = torch.nn.functional.cross_entropy(logits + self.offsets.to(logits.device), inputs["labels"])
+        loss = mean_cross_entropy(output.logits.float() + self.offsets.to(output.logits.device), inputs["labels"])
         return (loss, output) if return_outputs else loss
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
@@ -362,17 +357,6 @@ def evaluations(state: TrainerState) -> list[dict]:
     return [entry for entry in state.log_history if "eval_loss" in entry]
 
 
-def is_tie_with_lower_loss(metrics: dict[str, float], name: str, state: TrainerState) -> bool:
-    """Returns whether an evaluation, not recorded in `state` yet, equals the best one in a metric and has a lower loss.
-
-    The loss decides between equal evaluations because small dev sets often reach a metric of 100 %.
-    """
-    if state.best_metric is None or metrics[f"eval_{name}"] != state.best_metric:
-        return False
-    before = [entry["eval_loss"] for entry in evaluations(state) if entry["step"] == state.best_global_step]
-    return bool(before) and metrics["eval_loss"] < before[0]
-
-
 class Ending(TrainerCallback):
     """Ends training at the time limit, or when evaluations stop improving, and evaluates after the last step.
 
@@ -483,8 +467,6 @@ class StepBar(TrainerCallback):
 
 def tensorboard(folder: str) -> TrainerCallback:
     """Returns a callback that writes the log for TensorBoard, which must be installed, to `folder`."""
-    from transformers.integrations import TensorBoardCallback
-
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
