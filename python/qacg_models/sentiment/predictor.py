@@ -267,7 +267,7 @@ def contexts_of(
     found: list[list[tuple[str, str]]] = []
     reasons: dict[int, str] = {}
     index = frame.index.tolist()
-    columns = {
+    columns: dict[str, Sequence[Any]] = {
         name: texts_of(f"frame: column {name!r}", frame[name], index) if name in frame else [None] * len(frame)
         for name in ("text", "target", "aspect")
     }
