@@ -19,7 +19,7 @@ from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.loading import EncoderCheckpointLoading
 from qacg_models.layers.attention import IMPLEMENTATIONS
-from qacg_models.layers.batch import EncoderBatch, check_ids, check_integers, read_batch
+from qacg_models.layers.batch import EncoderBatch, check_ids, check_integers, check_tensor, read_batch
 from qacg_models.layers.embeddings import Dropout
 from qacg_models.utils.fields import check_integer, check_number, check_probability, check_size
 from qacg_models.utils.files import follow_umask
@@ -303,8 +303,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
         (): mean cross-entropy (0 if every row is left out), mean squared error, or mean binary cross-entropy, for the
             three problem types in this order.
     """
-    if not isinstance(labels, Tensor):
-        raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
+    check_tensor("labels", labels, "a torch.Tensor or None")
     batch, classes = logits.shape
     if problem_type is None:
         whole = not labels.is_floating_point()

@@ -45,11 +45,6 @@ class ContextConfig(EncoderConfig):
         """Number of contexts, which is the number of rows of the context embedding."""
         return len(self.contexts)
 
-    @property
-    def context2id(self) -> dict[str, int]:
-        """The id of every context, by name."""
-        return {name: i for i, name in enumerate(self.contexts)}
-
     def context_id(self, name: str) -> int:
         """Returns the id of a context; raises ValueError for an unknown name."""
         try:
