@@ -159,10 +159,7 @@ class BertSelfAttention(nn.Module):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns the output in the shape of hidden_states, and the attention matrix A on request.
-
-        Args and results are those of `BertLayer.forward`.
-        """
+        """Returns the output and A on request; arguments and shapes are those of `BertLayer.forward`."""
         heads = tuple(
             layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
             for layer in (self.query, self.key, self.value)

@@ -167,13 +167,10 @@ class EncoderBatch:
         input_ids, inputs_embeds: (*) and (*, hidden), one of which is None.
         token_type_ids: (*); None: all 0.
         position_ids: (*), or (1, L) if padded; None, in a padded batch only: 0 to L - 1 in each sequence.
-        layout: the packing of a packed batch; for a padded batch (B, L) booleans, True for tokens, or None if every
-            position is a token.
+        layout: the packing; for a padded batch (B, L) booleans, True for tokens, or None if every position is a token.
         padded_shape: (B, L) of the caller's batch if it was padded and has been packed; else None.
-        token_indices: (T - filler,) int64, the index of each token in the flattened batch of the caller: b L + l for
-            position l of sequence b. None if padded_shape is None.
+        token_indices: (T - filler,) int64, the index b L + l of each token in the batch of padded_shape, or None.
         filler: number of filler tokens, which round T up. They follow the caller's tokens, in sequences of their own.
-            The model does not return their values.
     """
 
     size: int

@@ -189,7 +189,9 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
                 implementation of the encoder that returns no matrices. Values are checked on the CPU and outside
                 torch.compile only.
         """
-        check_tensor("sentence_positions", sentence_positions, "a torch.Tensor (B, S)")
+        if not isinstance(sentence_positions, Tensor):
+            got = type(sentence_positions).__name__
+            raise TypeError(f"sentence_positions: expected a torch.Tensor (B, S), got {got}")
         if isinstance(input_ids, Tensor) and input_ids.dim() == 2 and input_ids.shape[1]:  # else `encode` raises
             batch, length = input_ids.shape
             padding = (NO_SENTENCE, "padding")

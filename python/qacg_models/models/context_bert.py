@@ -308,11 +308,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         return self._classify(
             labels,
             output_hidden_states,
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            context_ids=context_ids,
-            position_ids=position_ids,
+            *(input_ids, attention_mask, token_type_ids, context_ids, position_ids),
             text_ids=text_ids,
             inputs_embeds=inputs_embeds,
             cu_seqlens=cu_seqlens,
