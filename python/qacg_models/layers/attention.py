@@ -159,10 +159,7 @@ class BertSelfAttention(nn.Module):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns the output in the shape of hidden_states, and the attention matrix A on request.
-
-        Args and results are those of `BertLayer.forward`.
-        """
+        """Returns the output and A on request; arguments and shapes are those of `BertLayer.forward`."""
         heads = tuple(
             layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
             for layer in (self.query, self.key, self.value)
@@ -262,17 +259,13 @@ class QuasiSelfAttention(FusedQuasiAttention):
         output_gates: bool,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Computes self-attention within each sequence.
+        """Returns the output (B, L, hidden), packed (T, hidden), or (N, hidden) with first_only; three maps; lambda.
 
-        Args:
-            heads: query, key, value, context query and context key, (B, L, H, D) or packed (T, H, D) each; or
-                `FirstHeads`, if `attends_from_first` is true and neither maps nor gates are requested.
-            mask: see the module; the other arguments are those of `ContextBertLayer.forward`.
+        The maps are A after dropout, the softmax map P and the gated quasi-attention map lambda * G, (B, H, L, L) each
+        with L = max_seqlen if packed. lambda is (B, H, L, 1), or packed (T, H, 1). Both are None unless requested.
 
-        Returns:
-            The output (B, L, hidden), packed (T, hidden), or (N, hidden) with first_only; three maps, (B, H, L, L) each
-            with L = max_seqlen if packed: A after dropout, the softmax map P and the gated quasi-attention map
-            lambda * G; lambda (B, H, L, 1), or packed (T, H, 1). Maps and lambda are None unless requested.
+        `heads` are query, key, value, context query and context key, (B, L, H, D) or packed (T, H, D) each; or
+        `FirstHeads`, if `attends_from_first` is true and neither maps nor gates are requested.
         """
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         if isinstance(heads, FirstHeads):

@@ -23,13 +23,6 @@ class Packing(NamedTuple):
         max_seqlen: at least the length of the longest sequence.
         sequences: (T,) int64, the index of the sequence of each token.
         places: (T,) int64, the position of each token in its sequence.
-
-    Example:
-        >>> packing = packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5))
-        >>> packing.max_seqlen, packing.places.tolist()
-        (3, [0, 1, 0, 1, 2])
-        >>> packing.pad(torch.arange(5)).tolist()
-        [[0, 1, 0], [2, 3, 4]]
     """
 
     cu_seqlens: Tensor
@@ -113,21 +106,9 @@ def per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | Non
 
 
 def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Packing:
-    """Returns the packing with the given offsets, after checking them.
+    """Checks the offsets (B + 1,) of packed tokens (T, ...), and returns their packing.
 
-    Args:
-        cu_seqlens: (B + 1,) int32 or int64, B at least 1.
-        max_seqlen: at least the length of the longest sequence; None: read from cu_seqlens, which works on
-            the CPU and outside torch.compile only.
-        tokens: (T, ...), any packed tensor.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; the message names it. Offsets are not checked on a GPU or under
-            torch.compile.
-
-    Example:
-        >>> packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5)).lengths().tolist()
-        [2, 3]
+    If max_seqlen is None, it is read from cu_seqlens, which works on the CPU and outside torch.compile only.
     """
     check_integers("cu_seqlens", cu_seqlens)
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
@@ -163,18 +144,9 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
 
 
 def pack_visible(visible: Tensor) -> tuple[Packing, Tensor]:
-    """Returns the packing of a padded batch without its padding.
+    """Returns the packing of a padded batch without its padding, and the index b L + l of each token, (T,) int64.
 
-    Args:
-        visible: (B, L) booleans, True for tokens. Reading it synchronises with a GPU.
-
-    Returns:
-        The packing, and (T,) int64, the index b L + l of each token in the padded batch.
-
-    Example:
-        >>> packing, indices = pack_visible(torch.tensor([[True, False], [True, True]]))
-        >>> packing.cu_seqlens.tolist(), indices.tolist()
-        ([0, 1, 3], [0, 2, 3])
+    `visible` is (B, L), True for tokens. Reading it synchronises with a GPU.
     """
     lengths = visible.sum(1)
     indices = visible.flatten().nonzero().squeeze(1)
@@ -195,13 +167,10 @@ class EncoderBatch:
         input_ids, inputs_embeds: (*) and (*, hidden), one of which is None.
         token_type_ids: (*); None: all 0.
         position_ids: (*), or (1, L) if padded; None, in a padded batch only: 0 to L - 1 in each sequence.
-        layout: the packing of a packed batch; for a padded batch (B, L) booleans, True for tokens, or None if every
-            position is a token.
+        layout: the packing; for a padded batch (B, L) booleans, True for tokens, or None if every position is a token.
         padded_shape: (B, L) of the caller's batch if it was padded and has been packed; else None.
-        token_indices: (T - filler,) int64, the index of each token in the flattened batch of the caller: b L + l for
-            position l of sequence b. None if padded_shape is None.
+        token_indices: (T - filler,) int64, the index b L + l of each token in the batch of padded_shape, or None.
         filler: number of filler tokens, which round T up. They follow the caller's tokens, in sequences of their own.
-            The model does not return their values.
     """
 
     size: int
@@ -335,8 +304,13 @@ def read_batch(
     shape = tuple(tokens.shape[: 1 if packed else 2])
     if token_type_ids is not None:
         check_ids("token_type_ids", token_type_ids, shape, config.type_vocab_size, "type_vocab_size")
-        if getattr(config, "context_standalone", False):
-            _check_one_segment(token_type_ids)
+        one_segment = getattr(config, "context_standalone", False)  # embeddings of other token types are untrained
+        if one_segment and values_readable(token_type_ids) and bool(token_type_ids.any()):
+            raise ValueError(
+                "token_type_ids: expected 0 for all tokens, since config.context_standalone is True, got a second "
+                "segment. Call tokenizer(sentence), without the context. Pass the context as "
+                "context_ids=torch.tensor([model.config.context_id(name)])."
+            )
     most = config.max_position_embeddings
     if position_ids is not None:
         check_position_ids(position_ids, shape, most)
@@ -370,13 +344,18 @@ def read_batch(
     return batch.rounded() if may_round else batch
 
 
+def check_tensor(name: str, x: object, expected: str = "a torch.Tensor") -> None:
+    """Raises TypeError unless `x` is a tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected {expected}, got {type(x).__name__}")
+
+
 def check_shape(name: str, x: object, expected: tuple[int | str, ...], hint: str = "") -> None:
     """Raises TypeError unless `x` is a tensor, and ValueError unless it has the expected shape.
 
     A string stands for any size. The first one may be "...", for any number of dimensions. Messages end with `hint`.
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
+    check_tensor(name, x)
     sizes = expected[1:] if expected[0] == "..." else expected
     found = x.shape[max(0, x.dim() - len(sizes)) :] if expected[0] == "..." else x.shape
     if len(found) != len(sizes) or any(not isinstance(n, str) and n != size for n, size in zip(sizes, found)):
@@ -399,8 +378,7 @@ def checked_tokens(
         check_ids(name, tokens, None, words, "vocab_size", packed=packed)
     else:
         name, tokens = "inputs_embeds", inputs_embeds
-        if not isinstance(tokens, Tensor):
-            raise TypeError(f"inputs_embeds: expected a torch.Tensor, got {type(tokens).__name__}")
+        check_tensor(name, tokens)
         if not tokens.is_floating_point():
             raise TypeError(f"inputs_embeds: expected a floating-point dtype, got dtype {tokens.dtype}")
         if tokens.dim() != (2 if packed else 3) or tokens.shape[-1] != width:
@@ -413,8 +391,7 @@ def checked_tokens(
 
 def check_integers(name: str, x: object) -> None:
     """Raises TypeError unless `x` is an int64 or int32 tensor."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
+    check_tensor(name, x)
     if x.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"{name}: expected dtype torch.int64 or torch.int32, got dtype {x.dtype}")
 
@@ -459,8 +436,7 @@ def check_position_ids(position_ids: object, shape: tuple[int, ...], limit: int)
 
 def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:
     """Returns `head_mask`, (H) or (layers, H), as (layers, H); raises TypeError or ValueError for another value."""
-    if not isinstance(head_mask, Tensor):
-        raise TypeError(f"head_mask: expected a torch.Tensor or None, got {type(head_mask).__name__}")
+    check_tensor("head_mask", head_mask, "a torch.Tensor or None")
     if tuple(head_mask.shape) not in ((heads,), (layers, heads)):
         raise ValueError(
             f"head_mask: expected shape ({heads},) or ({layers}, {heads}), got shape {tuple(head_mask.shape)}"
@@ -480,22 +456,11 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
     return context_ids.reshape(-1)
 
 
-def _check_one_segment(token_type_ids: Tensor) -> None:
-    """Raises ValueError if a token type is not 0, since the embeddings of other types are untrained."""
-    if values_readable(token_type_ids) and bool(token_type_ids.any()):
-        raise ValueError(
-            "token_type_ids: expected 0 for all tokens, since config.context_standalone is True, got a second segment. "
-            "Call tokenizer(sentence), without the context. Pass the context as "
-            "context_ids=torch.tensor([model.config.context_id(name)])."
-        )
-
-
 def key_mask(attention_mask: object, shape: tuple[int, ...]) -> Tensor | None:
     """Returns the attention mask (B, L) as booleans, True for tokens; None without padding, if values are read."""
     if attention_mask is None:
         return None
-    if not isinstance(attention_mask, Tensor):
-        raise TypeError(f"attention_mask: expected a torch.Tensor or None, got {type(attention_mask).__name__}")
+    check_tensor("attention_mask", attention_mask, "a torch.Tensor or None")
     if tuple(attention_mask.shape) != shape:
         raise ValueError(f"attention_mask: expected shape (B, L) = {shape}, got shape {tuple(attention_mask.shape)}")
     visible = attention_mask != 0

@@ -16,7 +16,7 @@ from transformers.utils import ModelOutput
 from qacg_kernels.attention_layers import check_input_dtype
 from qacg_kernels.call.validation import broadcasts, check_choice, check_flag, dense_tensor
 from qacg_kernels.utils.torch_internals import values_readable
-from qacg_models.layers.attention import softmax_attention, softmax_map
+from qacg_models.layers.attention import merge_heads, softmax_attention, softmax_map, split_heads
 from qacg_models.layers.batch import check_shape
 from qacg_models.utils.fields import check_dropout, check_integer
 
@@ -141,7 +141,7 @@ class MultiHeadedAttention(nn.Module):
         projected = layer_cache is not None and type is None
         if not projected:
             check_input_dtype("query", query, self.linear_query)
-        queries = self._split(query if projected else self.linear_query(query))
+        queries = split_heads(query if projected else self.linear_query(query), self.head_count)
         keys, values = self._keys_and_values(key, value, query, queries, layer_cache, type)
         shape = (query.shape[0], query.shape[1], keys.shape[2])
         visible = None if mask is None else _of_all_heads("mask", mask, shape).eq(0)
@@ -161,7 +161,7 @@ class MultiHeadedAttention(nn.Module):
             last, _ = _plain(*(x[:, -1:] for x in heads), visible, graph, dropout_p)
             out, weights = torch.cat((others, last), 1), None
         if self.use_final_linear:
-            out = self.final_linear(out.transpose(1, 2).flatten(2))
+            out = self.final_linear(merge_heads(out))
         return (out, weights) if output_attentions else out
 
     def _keys_and_values(self, key, value, query, queries, layer_cache, type) -> tuple[Tensor, Tensor]:
@@ -204,11 +204,8 @@ class MultiHeadedAttention(nn.Module):
             raise ValueError(f"value: expected {key.shape[1]} positions as in `key`, got {value.shape[1]}")
         check_input_dtype("key", key, self.linear_keys)
         check_input_dtype("value", value, self.linear_values)
-        return self._split(self.linear_keys(key)), self._split(self.linear_values(value))
-
-    def _split(self, x: Tensor) -> Tensor:
-        """Returns x (B, L, model_dim) as (B, H, L, D)."""
-        return x.unflatten(-1, (self.head_count, self.dim_per_head)).transpose(1, 2)
+        projected = self.linear_keys(key), self.linear_values(value)
+        return split_heads(projected[0], self.head_count), split_heads(projected[1], self.head_count)
 
 
 def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None:

@@ -50,19 +50,11 @@ def project(
     call_layers: bool = False,
     first_only: bool = False,
 ) -> "tuple[Tensor, ...] | FirstHeads":
-    """Mixes the context with the hidden states, and projects both to heads.
+    """Returns query, key, value, context query and context key of the sequences, (N, L, H, D) or packed (T, H, D).
 
-    Args:
-        attention: the self-attention with the projections.
-        context_layer: W (hidden, 2 hidden) and b (hidden).
-        hidden_states, context_embedding, mask, text_rows: those of `ContextBertLayer.forward`.
-        fold: folded weights, which are used in calls that record no gradients; see `fold_context`.
-        call_layers: whether to call the layers as modules, so that hooks see their outputs.
-        first_only: only first tokens attend; requires a packed batch.
-
-    Returns:
-        Query, key, value, context query and context key of the sequences, (N, L, H, D) or packed (T, H, D) each. With
-        first_only, `FirstHeads` instead, unless the layers are called.
+    The arguments are those of `ContextBertLayer.forward`, and `attention`, which has the projections. `fold` is used in
+    calls that record no gradients. With call_layers, the layers are called as modules, so that hooks see their outputs.
+    With first_only, the result is `FirstHeads`, unless layers are called.
     """
     own, context = ([attention.layer(role) for role in roles] for roles in (_OWN_ROLES, CONTEXT_ROLES))
     apart = (

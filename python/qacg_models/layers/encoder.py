@@ -92,18 +92,11 @@ class BertLayer(GradientCheckpointingLayer):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Runs the attention block, then the feed-forward block.
+        """Maps hidden states (B, L, hidden), or packed (T, hidden), to the same shape; also returns A on request.
 
-        Args:
-            hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: the packing; or (B, 1, 1, L) booleans, True for tokens; or None for no padding.
-            output_attentions: also return the attention matrix A.
-            head_mask: (H), a factor for the attention matrix of each head; None: all heads are kept.
-            first_only: after the attention, compute only the first token of each sequence; requires a packed batch.
-
-        Returns:
-            Hidden states in the shape of the input, or (B, hidden) with first_only; A after dropout and head_mask,
-            (B, H, L, L) with L = max_seqlen if packed, or None without output_attentions.
+        A is (B, H, L, L), after dropout and head_mask, with L = max_seqlen if packed. head_mask (H) has a factor for
+        the A of each head. first_only, for a packed batch, computes only first tokens after the attention: the hidden
+        states are then (B, hidden).
         """
         options = {"output_attentions": output_attentions, "head_mask": head_mask}
         attended, attention = self.attention(hidden_states, hidden_states, mask, first_only, **options)
@@ -135,24 +128,18 @@ class ContextBertLayer(BertLayer):
         output_attentions: bool,
         first_only: bool = False,
     ) -> tuple[Tensor | None, ...]:
-        """Runs the layer.
+        """Returns the hidden states of the sequences, then the maps and gates of the self-attention, in a flat tuple.
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `text_rows` is given.
             context_embedding: (N, hidden), one per sequence.
             context_layer: the linear layer from 2 * hidden to hidden features that mixes the context. It is called in
                 this layer, so that gradient checkpointing does not store the mixed context.
-            mask: the packing of the sequences; or (N, 1, 1, L) booleans, True for tokens; or None for no padding.
+            mask: that of the sequences.
             text_rows: the rows of the N sequences among those of the texts (`EncoderBatch.for_contexts`); None: every
                 sequence is a text of its own, so that B = N.
-            output_gates: also return the values of the gates.
-            output_attentions: also return attention matrices.
-            first_only: return only the first token of each sequence; requires a packed batch.
-
-        Returns:
-            A flat tuple: the hidden states of the sequences, then the maps and gates of the self-attention. Hidden
-            states are (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only. Maps and gates are None
-            unless requested.
+            output_gates, output_attentions: whether gates and maps are returned, or None in their place.
+            first_only: return (N, hidden), the first token of each sequence; requires a packed batch.
         """
         from_first = first_only and not output_gates and self.attention.self.attends_from_first(mask)
         heads = project(
@@ -205,14 +192,10 @@ class BertEncoder(nn.Module):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs the layers below `first`.
+        """Runs the layers below `first`; head_mask is (layers, H), and first_only concerns the last layer.
 
-        The arguments are those of `BertLayer.forward`, except for head_mask, (layers, H). first_only concerns the last
-        layer of the encoder.
-
-        Returns:
-            Two lists. The first has the input and the hidden states after each layer; with first_only the states after
-            the last layer are (B, hidden). The second has, for each layer, a list with its attention matrix or None.
+        Returns the input and the hidden states after each layer; and for each layer a list with its attention matrix
+        or None.
         """
         # Positional arguments, since reentrant gradient checkpointing computes no gradients for keyword arguments.
         head_masks = [()] * self.first if head_mask is None else [(one,) for one in head_mask]
@@ -244,17 +227,11 @@ class ContextBertEncoder(BertEncoder):
             for i in range(config.num_hidden_layers)
         )
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        context_embedding: Tensor,
-        mask: Packing | Tensor | None,
-        text_rows: Tensor | None,
-        output_gates: bool,
-        output_attentions: bool,
-        first_only: bool,
-    ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs the layers with a context; returns two lists of their hidden states, and of their maps and gates."""
+    def forward(self, hidden_states, context_embedding, mask, text_rows, output_gates, output_attentions, first_only):
+        """Runs the layers with a context; returns two lists of their hidden states, and of their maps and gates.
+
+        The arguments are those of `ContextBertLayer.forward`.
+        """
         rows = [text_rows] + [None] * len(self.layer)  # the states of further layers differ by context
         arguments = [
             (context_embedding, context_layer, mask, one, output_gates, output_attentions)
@@ -269,16 +246,7 @@ class AspectBertEncoder(BertEncoder):
     def __init__(self, config):
         super().__init__(config, config.context_from_layer)
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        context_embedding: Tensor,
-        mask: Packing | Tensor | None,
-        text_rows: Tensor | None,
-        output_gates: bool,
-        output_attentions: bool,
-        first_only: bool,
-    ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+    def forward(self, hidden_states, context_embedding, mask, text_rows, output_gates, output_attentions, first_only):
         """Adds the context embedding, and runs the layers; see `ContextBertEncoder.forward`."""
         if output_gates:
             raise ValueError("output_gates: expected False, got True. Aspect-BERT has no gates.")

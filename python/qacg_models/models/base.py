@@ -5,7 +5,7 @@ import inspect
 import json
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,11 @@ from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.loading import EncoderCheckpointLoading
 from qacg_models.layers.attention import IMPLEMENTATIONS
-from qacg_models.layers.batch import EncoderBatch, check_ids, check_integers, read_batch
-from qacg_models.layers.embeddings import Dropout
+from qacg_models.layers.batch import EncoderBatch, check_ids, check_integers, check_tensor, read_batch
+from qacg_models.layers.embeddings import POOLERS, Dropout
 from qacg_models.utils.fields import check_integer, check_number, check_probability, check_size
 from qacg_models.utils.files import follow_umask
 
-POOLERS = ("cls", "attention")
 LAYER_NORM_INITIALIZERS = ("identity", "normal")
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
@@ -230,7 +229,7 @@ class EncoderConfig(CheckedConfig):
         if self.pad_token_id is not None:
             check_integer("pad_token_id", self.pad_token_id, 0, below=self.vocab_size)
         check_choice("layer_norm_initializer", self.layer_norm_initializer, LAYER_NORM_INITIALIZERS)
-        check_choice("pooler", self.pooler, POOLERS)
+        check_choice("pooler", self.pooler, tuple(POOLERS))
         check_flag("unpad", self.unpad)
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         super().check()
@@ -288,23 +287,17 @@ IGNORED = -100  # label of a row that a loss leaves out
 
 
 def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> Tensor:
-    """Returns the mean loss of a sequence classifier.
+    """Returns the mean loss of a sequence classifier with logits (B, C), by the problem type.
 
-    Args:
-        logits: (B, C).
-        labels: for "single_label_classification" (B) int64 or int32 from 0 to C - 1, or -100 for rows that the loss
-            leaves out; for "regression" (B, C), or (B) if C is 1; for "multi_label_classification" (B, C), numbers from
-            0 to 1. Ranges are checked on the CPU and outside torch.compile only.
-        problem_type: one of the three names above. None is resolved as in transformers: "regression" if C is 1,
-            otherwise "single_label_classification" for integer labels and "multi_label_classification" for
-            floating-point labels.
+    - "single_label_classification": cross-entropy. Labels are (B) int64 or int32 from 0 to C - 1, or -100 for rows that
+      the loss leaves out; it is 0 if every row is left out.
+    - "regression": squared error. Labels are (B, C), or (B) if C is 1.
+    - "multi_label_classification": binary cross-entropy. Labels are (B, C), numbers from 0 to 1.
 
-    Returns:
-        (): mean cross-entropy (0 if every row is left out), mean squared error, or mean binary cross-entropy, for the
-            three problem types in this order.
+    None is resolved as in transformers: "regression" if C is 1, otherwise the first type for integer labels and the
+    third for floating-point labels. Ranges are checked on the CPU and outside torch.compile only.
     """
-    if not isinstance(labels, Tensor):
-        raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
+    check_tensor("labels", labels, "a torch.Tensor or None")
     batch, classes = logits.shape
     if problem_type is None:
         whole = not labels.is_floating_point()
@@ -335,15 +328,10 @@ def span_loss(
 ) -> Tensor | None:
     """Returns the mean of the cross-entropies of the first and the last token of an answer; None without positions.
 
-    Each cross-entropy is averaged over the batch. The average leaves out positions of L or more. Such a position means
-    that the answer is not in this sequence, but in another window of a long document.
-
-    Args:
-        start_logits, end_logits: (B, L), logit of each token as the first and as the last of the answer.
-        start_positions, end_positions: (B) or (B, 1) int64 or int32, index of the first and of the last token of each
-            answer; both None for no loss.
-        outside: "ignore" also leaves out positions below 0; the average of no positions is 0. "clamp", as published,
-            moves positions below 0 to the first token; the average of no positions is NaN.
+    Logits are (B, L), positions (B) or (B, 1) int64 or int32. Each cross-entropy is averaged over the batch, without
+    positions of L or more, whose answers are in another window of a long document. With outside="ignore", positions
+    below 0 are left out too, and the average of no positions is 0. "clamp", as published, moves positions below 0 to
+    the first token, and the average of no positions is NaN.
     """
     if (start_positions is None) != (end_positions is None):
         given, missing = ("start", "end") if end_positions is None else ("end", "start")
@@ -382,11 +370,10 @@ _NOTHING_KNOWN = (
     "The training data and the metrics of this model are unknown. Before publishing it, add both here, with the\n"
     "licence."
 )
-_Model: Any = PreTrainedModel if TYPE_CHECKING else object  # of a mixin that precedes PreTrainedModel
 
 
-class CardWriting(_Model):
-    """Mixin of all models, whose `save_pretrained` writes a model card. List it before PreTrainedModel."""
+class CommonModel(PreTrainedModel):
+    """Base of all models: the choice of an attention implementation, and the model card of `save_pretrained`."""
 
     card_task: ClassVar[str]  # the `pipeline_tag` of the hub
     implementations: ClassVar[tuple[str, ...]]  # the first is the default
@@ -461,7 +448,7 @@ tags:
             follow_umask(folder.glob("model*.safetensors"))
 
 
-class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedModel):
+class EncoderPreTrainedModel(EncoderCheckpointLoading, CommonModel):
     """Base of every encoder: attention implementations, initial weights and word embeddings.
 
     `attn_implementation` is one of `implementations`, by default the first, or "eager" if `config.output_attentions` is
@@ -487,14 +474,10 @@ class EncoderPreTrainedModel(CardWriting, EncoderCheckpointLoading, PreTrainedMo
 
 
 class EncoderModel(EncoderPreTrainedModel):
-    """Base of the encoders without a head, with the attributes `embeddings`, `encoder` and `pooler`.
-
-    Attributes:
-        output_class: class of the output of `forward`, with the fields of transformers' BaseModelOutputWithPooling.
-    """
+    """Base of the encoders without a head, with the attributes `embeddings`, `encoder` and `pooler`."""
 
     card_task = "feature-extraction"
-    output_class: ClassVar[type[ModelOutput]]
+    output_class: ClassVar[type[ModelOutput]]  # has the fields of transformers' BaseModelOutputWithPooling
 
     def _embedded(self, *inputs, output_attentions: bool, pools: bool = True) -> tuple[EncoderBatch, Tensor]:
         """Returns the batch that `read_batch` makes of `inputs`, and its embeddings."""
@@ -523,17 +506,11 @@ class EncoderModel(EncoderPreTrainedModel):
 
 
 class SequenceClassifier(EncoderPreTrainedModel):
-    """A linear classifier on the pooled output of an encoder.
-
-    Attributes:
-        encoder_class: class of the encoder.
-        output_class: class of the output of `forward`, with the fields `loss`, `logits` and the optional fields of the
-            encoder's output.
-    """
+    """A linear classifier on the pooled output of an encoder."""
 
     card_task = "text-classification"
     encoder_class: ClassVar[type[EncoderPreTrainedModel]]
-    output_class: ClassVar[type[ModelOutput]]
+    output_class: ClassVar[type[ModelOutput]]  # has `loss`, `logits` and the optional fields of the encoder's output
 
     def __init__(self, config):
         super().__init__(config)
@@ -543,10 +520,10 @@ class SequenceClassifier(EncoderPreTrainedModel):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def _classify(self, labels: Tensor | None, output_hidden_states: bool | None, **inputs) -> ModelOutput:
+    def _classify(self, labels: Tensor | None, output_hidden_states: bool | None, *inputs, **options) -> ModelOutput:
         """Runs encoder, dropout and classifier on `inputs`; computes the loss if labels are given."""
         every = requested(output_hidden_states, self.config.output_hidden_states)
-        encoded = self.bert(**inputs, pooled_only=not every, output_hidden_states=every, return_dict=True)
+        encoded = self.bert(*inputs, **options, pooled_only=not every, output_hidden_states=every, return_dict=True)
         logits = self.classifier(self.dropout(encoded.pooler_output))
         return self.output_class(
             loss=None if labels is None else classification_loss(logits, labels, self.config.problem_type),

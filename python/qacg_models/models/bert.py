@@ -231,10 +231,7 @@ class BertForSequenceClassification(SequenceClassifier):
         return self._classify(
             labels,
             output_hidden_states,
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
+            *(input_ids, attention_mask, token_type_ids, position_ids),
             inputs_embeds=inputs_embeds,
             cu_seqlens=cu_seqlens,
             max_seqlen=max_seqlen,

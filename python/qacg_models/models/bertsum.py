@@ -15,7 +15,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 from qacg_kernels.call.validation import check_choice
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.fitting import BERTSUM_ALIASES
-from qacg_models.layers.batch import check_ids
+from qacg_models.layers.batch import check_ids, check_tensor
 from qacg_models.layers.bertsum import BLIND_QUERIES, IMPLEMENTATIONS, PositionalEncoding, TransformerInterEncoder
 from qacg_models.models.base import IGNORED, requested
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
@@ -224,8 +224,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
 
 def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
     """Returns the mean binary cross-entropy of the labelled sentences; 0 without any. All arguments are (B, S)."""
-    if not isinstance(labels, Tensor):
-        raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
+    check_tensor("labels", labels, "a torch.Tensor or None")
     if labels.shape != logits.shape:
         raise ValueError(f"labels: expected shape (B, S) = {tuple(logits.shape)}, got shape {tuple(labels.shape)}")
     counted = sentence & (labels != IGNORED)

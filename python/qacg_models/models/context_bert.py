@@ -45,11 +45,6 @@ class ContextConfig(EncoderConfig):
         """Number of contexts, which is the number of rows of the context embedding."""
         return len(self.contexts)
 
-    @property
-    def context2id(self) -> dict[str, int]:
-        """The id of every context, by name."""
-        return {name: i for i, name in enumerate(self.contexts)}
-
     def context_id(self, name: str) -> int:
         """Returns the id of a context; raises ValueError for an unknown name."""
         try:
@@ -313,11 +308,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         return self._classify(
             labels,
             output_hidden_states,
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            context_ids=context_ids,
-            position_ids=position_ids,
+            *(input_ids, attention_mask, token_type_ids, context_ids, position_ids),
             text_ids=text_ids,
             inputs_embeds=inputs_embeds,
             cu_seqlens=cu_seqlens,

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
 from qacg_models.layers.batch import check_ids, check_position_ids, checked_tokens, key_mask
-from qacg_models.models.base import CardWriting, CheckedConfig, check_dtypes, requested
+from qacg_models.models.base import CheckedConfig, CommonModel, check_dtypes, requested
 from qacg_models.utils.fields import MOST, check_size
 
 
@@ -88,7 +88,7 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
         raise ValueError(f"encoder: {' '.join(str(error).split())}") from None
 
 
-class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
+class EncoderHeadModel(HeadCheckpointLoading, CommonModel):
     """Base class of models with a head over an encoder, in the attribute whose name is `base_model_prefix`.
 
     The encoder is any text encoder of AutoModel whose output has `last_hidden_state`, and which requires only inputs
