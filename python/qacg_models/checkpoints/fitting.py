@@ -71,11 +71,8 @@ class Layout:
                 f"tensors (the first ones: {first})"
             )
         if len(prefixes) > 1:
-            found = ", ".join(map(repr, prefixes))
-            raise CheckpointError(
-                f"expected one encoder, got {len(prefixes)}, with the prefixes {found}. Save the tensors of "
-                "one encoder."
-            )
+            found = f"{len(prefixes)}, with the prefixes {', '.join(map(repr, prefixes))}"
+            raise CheckpointError(f"expected one encoder, got {found}. Save the tensors of one encoder.")
         compact = f"{_ATTENTION}{NAMINGS['compact']['query']}."
         attention = "compact" if any(compact in name for name in names) else "released"
         return cls(encoder=prefixes[0], outer=prefixes[0].removesuffix(BASE), attention=attention)
@@ -96,10 +93,7 @@ class Layout:
         return cls(encoder, outer, base, {name.split(".")[0] for name in encoder_names}, aliases)
 
     def to_ours(self, name: str) -> str | None:
-        """Returns the name in this package for a name in the checkpoint; None for a buffer that no model has.
-
-        Both namings of attention and of LayerNorm are accepted, whatever the layout.
-        """
+        """Returns the name in this package for a name in the checkpoint; None for a buffer that no model has."""
         name = _without_gamma_beta(name)
         inner = name.removeprefix(self.encoder)
         if name.startswith(self.encoder) and inner.split(".")[0] in self.modules:

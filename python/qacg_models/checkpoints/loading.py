@@ -221,10 +221,9 @@ class HeadCheckpointLoading(CheckpointLoading):
 
 
 class Prepared(NamedTuple):
-    """A checkpoint fitted to the class of an encoder or its classifier, before the model is built.
+    """A checkpoint fitted to a class. `tensors` have their names in this package, and `state_dict` those of the model.
 
-    `tensors` have their names in this package, and `state_dict` those of the model, without the missing ones. They
-    differ for a base model, whose names have no prefix `bert.`, and with attention_naming="compact".
+    They differ for a base model, whose names have no prefix `bert.`, and with attention_naming="compact".
     """
 
     config: PreTrainedConfig
@@ -275,11 +274,10 @@ def prepare(
 def configuration(
     config_class: type[PreTrainedConfig], source: Source, overrides: Mapping[str, object]
 ) -> tuple[PreTrainedConfig, list[str]]:
-    """Returns the configuration for loading a checkpoint into an encoder of this package.
+    """Returns the configuration for loading a checkpoint into an encoder, and notes about inferred and dropped fields.
 
     The value of a field comes from the first of these sources that has it: `overrides`, the checkpoint's configuration
-    file, the tensors (see `variant`), the default. If `overrides` has the number or the names of the labels, the number
-    and the names in the file are ignored. Notes about inferred and dropped fields are returned too.
+    file, the tensors (see `variant`), the default. `overrides` of a label field replace all label fields of the file.
     """
     if source.fields is None or source.fields_path is None:
         raise no_config(source.path)

@@ -45,8 +45,7 @@ def add_option_flags(
     """Adds a flag for each named field of a dataclass with the metadata of `option`.
 
     Flags that are not given are absent from the parsed arguments. Help texts have the first sentence of the field's
-    description, and the reference page of the configuration has all. `default_of` describes the default of a field
-    whose default is None.
+    description. `default_of` describes the default of a field whose default is None.
     """
     by_name = {field.name: field for field in fields(options)}
     for name in names:
@@ -73,10 +72,9 @@ def add_table_flags(parser: argparse.ArgumentParser, of_model: bool = False) -> 
 
 
 def add_text_flags(parser: argparse.ArgumentParser, columns: Sequence[str] = (), note: str | None = None) -> None:
-    """Adds the flags for reading a file of texts.
+    """Adds the flags for reading a file of texts, whose defaults `resolve_text_flags` fills in.
 
-    Flags that are not given are None (`--format`: auto, `--skip-empty`: False); see `resolve_text_flags`. `columns` are
-    the fields in TABLE_FLAGS that name further columns. `note`, below the title of the group, replaces the defaults.
+    `columns` are the fields in TABLE_FLAGS that name further columns. `note` replaces the defaults in the help text.
     """
     group = parser.add_argument_group("tables", note)
     known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}; txt: one text per line; auto: by the file's suffix"

@@ -1,8 +1,7 @@
 """Files: atomic writes, output paths, and the lock of an output.
 
-Content is written to a temporary folder beside the destination, flushed to the disk, and then renamed. The temporary
-folder has a random name and is accessible to this user only. If the name were predictable, another user of a shared
-folder could create a link of that name to a file of this user.
+Content is written to a temporary folder beside the destination, flushed to the disk, and then renamed. The name of the
+folder is random, so that no other user of a shared folder can create a link of that name to a file of this user.
 """
 
 import errno
@@ -22,10 +21,9 @@ OLD = "old"  # name of the previous output folder, beside the new one
 
 
 def replace_folder(new: Path, output: Path) -> None:
-    """Flushes the files of `new` to the disk, and renames the folder to `output`.
+    """Flushes the files of `new` to the disk, and renames the folder to `output`, which remains if that fails.
 
-    A previous output becomes the folder `old` beside `new`, which the caller deletes. If a folder cannot be renamed,
-    the previous output remains or is restored.
+    A previous output becomes the folder `old` beside `new`, which the caller deletes.
     """
     for path in (*new.rglob("*"), new):
         _flush(path)
@@ -63,10 +61,8 @@ def atomic_folder(output: Path) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Deletes a folder, if it exists, and what an interrupted deletion has left of it.
-
-    The folder is renamed first, so that a partly deleted folder never has this name.
-    """
+    """Deletes a folder, if it exists, and what an interrupted deletion has left of it."""
+    # The folder is renamed first, so that a partly deleted folder never has this name.
     doomed = folder.with_name(f".deleting-{folder.name}")
     shutil.rmtree(doomed, ignore_errors=True)
     if folder.exists():
@@ -217,8 +213,7 @@ def partial_path(output: Path) -> Path:
 def lock_output(output: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Holds the lock of the file or folder `output` inside the block, and creates its parent folder.
 
-    If another run holds the lock, InputError is raised. Of several processes, the main process holds the lock. The
-    system releases the lock of a killed process. `say` gets a warning if the file system has no locks.
+    Of several processes, the main process holds the lock. The system releases the lock of a killed process.
     """
     with ExitStack() as stack:
         run_on_main(lambda: stack.enter_context(_lock(output, say)))

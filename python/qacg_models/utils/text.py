@@ -136,10 +136,8 @@ def split_sentences(text: str) -> list[str]:
 
     A stop and white space end a sentence; the full-width stops of Chinese and Japanese need no white space. Before a
     lower-case letter, "." does not end a sentence after a known abbreviation, a single letter or another ".". Before
-    a lower-case letter, no stop ends a sentence if a closing quote or bracket follows it: `"Good!" she said`.
-
-    Returns:
-        The sentences with single spaces; an empty list for a blank text.
+    a lower-case letter, no stop ends a sentence if a closing quote or bracket follows it: `"Good!" she said`. White
+    space in a sentence becomes single spaces.
     """
     found, start = [], 0
     for match in _BREAK.finditer(text):
