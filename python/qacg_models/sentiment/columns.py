@@ -176,18 +176,6 @@ def text_table(columns: Mapping[str, Sequence[str]], lines: Sequence[int]) -> pd
     return table
 
 
-def checked_encoding(name: str) -> str:
-    """Returns the name of a text encoding: "utf-8" for all spellings of UTF-8, other names unchanged."""
-    try:
-        found = codecs.lookup(name)
-        "".encode(name)  # fails for codecs such as base64 and rot13
-    except (LookupError, ValueError, TypeError):
-        raise InputError(
-            f"encoding: expected the name of an encoding such as utf-8, cp1252, latin-1 or utf-16, got {name!r}"
-        ) from None
-    return UTF_8 if found.name in ("utf-8", "utf-8-sig") else name
-
-
 @dataclass(frozen=True)
 class Columns:
     """Column names (or JSON keys) of a table, and how its text is stored; raises InputError for invalid values."""
@@ -217,7 +205,14 @@ class Columns:
             raise InputError(f"delimiter: expected {expected}, got {self.delimiter!r}")
         if self.quoting not in QUOTING:
             raise InputError(f"quoting: expected one of {', '.join(QUOTING)}, got {self.quoting!r}")
-        object.__setattr__(self, "encoding", checked_encoding(self.encoding))
+        try:
+            codec = codecs.lookup(self.encoding)
+            "".encode(self.encoding)  # fails for codecs such as base64 and rot13
+        except (LookupError, ValueError, TypeError):
+            expected = "expected the name of an encoding such as utf-8, cp1252, latin-1 or utf-16"
+            raise InputError(f"encoding: {expected}, got {self.encoding!r}") from None
+        if codec.name in ("utf-8", "utf-8-sig"):
+            object.__setattr__(self, "encoding", UTF_8)
 
     def fields(self) -> dict[str, str]:
         """Returns the column of each field of a row; the text is the field `sentence`."""

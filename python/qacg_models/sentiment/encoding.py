@@ -62,10 +62,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000) -> PreTrainedT
 
 
 def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
-    """Returns a BERT tokenizer with the vocabulary of a `vocab.txt`, which has one piece per line.
-
-    With `lowercase`, for an uncased vocabulary, text is lowercased, and accents are removed.
-    """
+    """Returns a BERT tokenizer of a `vocab.txt`; with `lowercase`, text is lowercased, and accents are removed."""
     try:
         # Not splitlines(), which also splits at characters that a piece may contain, such as U+2028.
         pieces = read_text(Path(path)).replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -1,13 +1,5 @@
 """The data formats: readers of published data, and detection of the format of a folder or file.
 
-| format | function |
-|---|---|
-| SentiHood as pairs of sentence and context, tab separated, as QACG-BERT uses it | `sentihood_pairs` |
-| SentiHood as published, a JSON array | `sentihood_json` |
-| SemEval-2014 restaurants with a line for each text and aspect | `semeval_pairs` |
-| XML of SemEval-2014 to 2016, MAMS and GermEval 2017 | `xml_texts` |
-| GermEval 2017 in lines | `germeval_texts` |
-
 The functions of SentiHood and of pairs yield rows; the others yield texts with their opinions on categories. The aspect
 of a row is the whole category, such as `FOOD#QUALITY`. A category that the text does not name gets the label `none`.
 Each opinion is a row; a further one on the same category and target gets another id. A target is not part of the
@@ -75,7 +67,7 @@ def _tab_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def sentihood_pairs(path: Path) -> Iterator[Row]:
-    """Yields the rows of SentiHood as pairs, below the header `id sentence1 sentence2 label` in any order."""
+    """Yields the rows of SentiHood as pairs, as QACG-BERT uses it, with the columns of the header in any order."""
     order: list[int] = []
     for line, fields in _tab_lines(path):
         if not order:

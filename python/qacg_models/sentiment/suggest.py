@@ -122,8 +122,7 @@ class Words:
 def _noun_score(sentence: list[str], place: int) -> float:
     """Returns a score from 0 to 1 of how typical the neighbours of the word at `place` are for a noun.
 
-    The score is 1 for "food" in "the food was", "great food ," and "the thai food .", 0.5 for "login" in "login broken"
-    and 0 for "fresh" in "was fresh" and "fresh food".
+    It is 1 for "food" in "the thai food .", 0.5 for "login" in "login broken", and 0 for "fresh" in "was fresh".
     """
     following = sentence[place + 1].lower() if place + 1 < len(sentence) else "."
     if following[0].isalpha() and following not in FUNCTION_WORDS and following not in OPINIONS:
@@ -295,10 +294,9 @@ def new_rows(
 ) -> list[SheetRow]:
     """Returns at most `count` rows to label, dev rows first; training rows have no text of a dev row.
 
-    A quarter of the rows is dev, drawn at random, unless `labelled` has dev rows: their metrics estimate the metrics on
-    new texts. With a model as `source`, the others are its least certain predictions. With aspects, a quarter is drawn
-    at random, so that training includes opinions without a noun, and the others have a noun of the aspect. No row
-    repeats one of `labelled`, the rows of an earlier sheet.
+    A quarter of the rows is dev, drawn at random, unless `labelled`, the rows of an earlier sheet, has dev rows. With a
+    model as `source`, the others are its least certain predictions. With aspects, a quarter is drawn at random, so that
+    training includes opinions without a noun, and the others have a noun of the aspect. None repeats `labelled`.
     """
     from_model = isinstance(source, Predictor)
     names = list(source.trained.task.aspects) if from_model else [one.name for one in source]
@@ -319,8 +317,7 @@ def new_rows(
 def dev_rows(texts: Sequence[str], aspects: Sequence[str], count: int, seed: int) -> list[SheetRow]:
     """Returns at most `count` dev rows in random order; every pair of a text and an aspect has the same probability.
 
-    At most the share MOST_DEV_TEXTS of the texts is drawn, but at least one text if `count` is not 0. Aspects are
-    assigned in a random cycle: one to each text, or several if there are fewer texts than rows.
+    Aspects are assigned in a random cycle: one to each text, or several if there are fewer texts than rows.
     """
     chosen = random.Random(f"dev {seed}")
     drawn = chosen.sample(texts, min(count, len(texts), max(1, int(MOST_DEV_TEXTS * len(texts)))))

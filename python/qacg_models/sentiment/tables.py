@@ -105,8 +105,8 @@ def read_texts(
 def read_table(path: Path, columns: Columns, data_format: str | None = None) -> pd.DataFrame:
     """Returns a table with all columns of a file, in which each cell is a text.
 
-    Missing and blank cells are empty texts. Numbers and booleans are written as `cell_text` does. Blank lines, and rows
-    of CSV, TSV and Excel with blank cells only, are no rows.
+    Missing and blank cells are empty texts. Blank lines, and rows of CSV, TSV and Excel with blank cells only, are no
+    rows.
 
     The index `line` is the number of the line on which a row begins (of the row, for Excel, Parquet and a JSON array on
     one line). A ReadingWarning states which rows or sheets are left out, and which rows are doubtful. `data_format`
@@ -260,9 +260,8 @@ def _csv_table(path: Path, columns: Columns) -> pd.DataFrame:
 def _find_delimiter(lines: Iterable[str], columns: Columns, suffix: str) -> tuple[str, int, Iterator[str]]:
     """Returns the delimiter of a CSV file, the number of removed lines (0 or 1), and all other lines.
 
-    A first line such as `sep=;`, which Excel reads, gives the delimiter. Without it, the result is the one of the
-    DELIMITERS that splits the header into the most fields, first among those with which the header has all required
-    columns. For a header with one column, it is the tab if the suffix is .tsv, else the comma.
+    Without a first line such as `sep=;`, the delimiter is the one of DELIMITERS that splits the header into the most
+    fields, first among those with which it has all required columns; a tie goes to the usual one of the suffix.
     """
     lines = iter(lines)
     head: list[str] = []  # up to the end of the first non-blank record
@@ -450,8 +449,8 @@ class _CsvRecords:
     def _omitted_by_excel(self, places: np.ndarray, widths: np.ndarray, named: int) -> np.ndarray:
         """Returns whether Excel omitted the empty cells at the end of each record.
 
-        All records of such a block have the same number of fields. The block of the header has all fields. The last
-        block can have fewer rows; it counts only after another block, because few short records can have other causes.
+        All records of such a block have the same number of fields. The last block can have fewer rows; it counts only
+        after another block, because few short records can have other causes.
         """
         import pandas as pd
 
