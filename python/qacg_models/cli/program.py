@@ -1,7 +1,6 @@
 """The command-line program `qacg`: runs a subcommand of `cli/commands/`, and prints user errors as one line."""
 
 import argparse
-import importlib
 import os
 import signal
 import sys
@@ -10,6 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from qacg_models.cli.commands import (
+    analyze,
+    check,
+    convert,
+    demo,
+    evaluate,
+    export,
+    info,
+    predict,
+    suggest,
+    table,
+    train,
+)
 from qacg_models.errors import InputError
 from qacg_models.sentiment.example import ReadingWarning
 from qacg_models.utils.machine import is_main, load_libraries, world_size
@@ -19,8 +31,8 @@ from qacg_models.utils.text import lone_surrogate
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 
 # In the order of `qacg --help`.
-_NAMES = ["demo", "suggest", "check", "train", "evaluate", "predict", "analyze", "table", "convert", "export", "info"]
-COMMANDS = {name: importlib.import_module(f"qacg_models.cli.commands.{name}") for name in _NAMES}
+_MODULES = (demo, suggest, check, train, evaluate, predict, analyze, table, convert, export, info)
+COMMANDS = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
 
 
 class Terminated(KeyboardInterrupt):
