@@ -20,12 +20,9 @@ class Backend(Protocol):
 
     Attributes:
         NAME: the value of the argument `backend` that selects the backend.
-        NEEDS_SELF_CHECK: whether the backend's operators compare the first call of each kernel variant with the
-            reference, because the tests lack the hardware for its kernels.
     """
 
     NAME: str
-    NEEDS_SELF_CHECK: bool
 
     # Properties, because type checkers let a module declare a narrower type for read-only members only.
     @property

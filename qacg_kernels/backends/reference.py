@@ -17,7 +17,6 @@ from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.operators.schema import empty_dense_like
 
 NAME = "reference"
-NEEDS_SELF_CHECK = False
 DEVICE = None
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = None

@@ -169,15 +169,10 @@ def row_dtype(query: Tensor) -> torch.dtype:
 
 
 class Residuals(NamedTuple):
-    """Which branch outputs a forward saves for its backward (MATH.md, eq. 8).
+    """Which branch outputs a forward saves for its backward (MATH.md, eq. 8)."""
 
-    Attributes:
-        save_softmax_out: whether it saves O1 = (Z o P) V, the output of the softmax branch.
-        save_quasi_out: whether it saves O2 = (Z o G) V, the output of the quasi-attention branch.
-    """
-
-    save_softmax_out: bool = True
-    save_quasi_out: bool = False
+    save_softmax_out: bool = True  # O1 = (Z o P) V
+    save_quasi_out: bool = False  # O2 = (Z o G) V
 
 
 class ForwardOutputs(NamedTuple):

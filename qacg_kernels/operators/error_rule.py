@@ -36,19 +36,13 @@ FLOAT64_BAND = 256.0
 
 
 class Verdict(NamedTuple):
-    """The errors of one tensor and their budgets, in units of the rounding scale.
+    """The errors of one tensor and the largest allowed ones (budgets), in units of the rounding scale."""
 
-    Attributes:
-        error, budget: the largest error of an element, and the largest that is allowed.
-        rms_error, rms_budget: the root mean square of the errors, and the largest that is allowed.
-        worst: index of the element with the largest error.
-    """
-
-    error: float
+    error: float  # the largest error of an element
     budget: float
-    rms_error: float
+    rms_error: float  # the root mean square of the errors
     rms_budget: float
-    worst: tuple[int, ...]
+    worst: tuple[int, ...]  # index of the element with the largest error
 
     @property
     def ok(self) -> bool:

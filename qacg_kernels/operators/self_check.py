@@ -51,7 +51,7 @@ _right: set[tuple] = set()  # variants
 _wrong: set[tuple] = set()
 _disabled: dict[tuple[str, torch.device], str] = {}  # by backend and device, the report on the variant that failed
 # By name, functions that forget which calls need no check, and which backends are selected; called when a backend is
-# disabled.
+# disabled. A backend's function also covers calls that an earlier `first_call` has yet to mark as checked.
 restarts: dict[str, Callable[[], object]] = {}
 
 
@@ -95,21 +95,10 @@ def _restart() -> None:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The forward and backward of a backend with their self-check.
-
-    Attributes:
-        backend: the backend's name.
-        run: runs a call without any check; its second argument is Residuals for a forward, Saved for a backward.
-        restart: makes later calls run through `first_call` again, also those that `mark_checked` was called for, or is
-            called for by a `first_call` that began before.
-    """
+    """The forward and backward of a backend with their self-check."""
 
     backend: str
-    run: Callable[[Problem, Others], Outputs]
-    restart: Callable[[], object]
-
-    def __post_init__(self) -> None:
-        restarts[self.backend] = self.restart
+    run: Callable[[Problem, Others], Outputs]  # runs a call without any check
 
     def first_call(self, problem: Problem, others: Others, mark_checked: Callable[[], None]) -> Outputs:
         """Runs a call, with the check if its variant has not passed it; by the reference if the backend is disabled.
@@ -135,7 +124,7 @@ class Kernel:
         if fault is not None:
             self._fail(variant, fault, mode)
             return self._by_reference(problem, others, mode)
-        # If another thread has disabled the backend meanwhile, `mark_checked` marks what `restart` has dropped.
+        # If another thread has disabled the backend meanwhile, `mark_checked` marks what `_restart` has dropped.
         if compared:
             _right.add(variant)
             if mode != ALWAYS:
@@ -219,9 +208,9 @@ def compiled(backend: str, switch: Callable[[bytes], None]) -> Kernel:
 
     `switch` is the library's function `check_in` (csrc/common/first_calls.h).
     """
-    kernel = Kernel(backend, lambda *call: _launch_compiled(backend, *call), lambda: switch(_OPERATORS))
-    kernel.restart()
-    return kernel
+    restarts[backend] = lambda: switch(_OPERATORS)
+    restarts[backend]()
+    return Kernel(backend, lambda *call: _launch_compiled(backend, *call))
 
 
 def _launch_compiled(backend: str, problem: Problem, others: Others) -> Outputs:

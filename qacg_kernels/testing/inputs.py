@@ -60,22 +60,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tensors of a case in one dtype.
-
-    Attributes:
-        case: the case.
-        tensors: differentiable tensors by name: those of WIDE, and those of the gate. The latter are "lambda", or
-            VECTORS and, if the gate has biases, BIASES.
-        options: keyword arguments of the call, except `backend` and `return_lambda`.
-        grad_out: upstream gradient of the output.
-        grad_lambda: upstream gradient of lambda; None unless the case has `lambda_gradient`.
-    """
+    """The tensors of a case in one dtype."""
 
     case: Case
-    tensors: dict[str, Tensor]
-    options: dict[str, object]
+    tensors: dict[str, Tensor]  # differentiable, by name: WIDE, and "lambda" or VECTORS and perhaps BIASES
+    options: dict[str, object]  # keyword arguments of the call, except `backend` and `return_lambda`
     grad_out: Tensor
-    grad_lambda: Tensor | None
+    grad_lambda: Tensor | None  # None unless the case has `lambda_gradient`
 
     def gate(self, tensors: dict[str, Tensor] | None = None) -> Tensor | GateParameters:
         """The argument `gate` of the call, made of `tensors`, or of `self.tensors` when None."""

@@ -14,7 +14,6 @@ from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_fake
 
 NAME = "cuda"
-NEEDS_SELF_CHECK = True
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 256

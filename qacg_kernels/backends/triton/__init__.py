@@ -24,7 +24,6 @@ from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_exporting
 
 NAME = "triton"
-NEEDS_SELF_CHECK = True
 MAX_HEAD_DIM = MOST_HEAD_DIM
 
 # Evaluated at import: Dynamo ignores functools.cache, and older versions of Dynamo cannot trace find_spec.

@@ -84,21 +84,13 @@ class Sizes(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Scalars of a call.
+    """Scalars of a call."""
 
-    Attributes:
-        scale: the factor on the scores, eq. 2.
-        score: scale * log2(e), because the kernels compute exp2 instead of exp.
-        quasi: alpha, eq. 3.
-        keep: the factor on entries that dropout keeps, `dropout.keep_scale`.
-        threshold: random 16-bit numbers below it drop their entry, `dropout.drop_threshold`.
-    """
-
-    scale: float
-    score: float
-    quasi: float
-    keep: float
-    threshold: int
+    scale: float  # the factor on the scores, eq. 2
+    score: float  # scale * log2(e), because the kernels compute exp2 instead of exp
+    quasi: float  # alpha, eq. 3
+    keep: float  # `dropout.keep_scale`
+    threshold: int  # `dropout.drop_threshold`
 
 
 class Call(NamedTuple):

@@ -417,7 +417,8 @@ def _run_unchecked(problem: Problem, others: Residuals | call_problem.Saved) -> 
     return _launch_backward(Operation(problem, others), problem, others)
 
 
-_CHECK = self_check.Kernel(NAME, _run_unchecked, restart=_plans.clear)
+_CHECK = self_check.Kernel(NAME, _run_unchecked)
+self_check.restarts[NAME] = _plans.clear
 
 
 def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:

@@ -54,28 +54,17 @@ def is_short(kernel: str, queries: int, keys: int, longest: int) -> bool:
 
 @dataclass(frozen=True)
 class TileEntry:
-    """Tile sizes and launch options of one kernel for one element width, head size range and kind of call.
-
-    Attributes:
-        kernel: one of KERNELS.
-        bits: element width, 16 or 32.
-        head_dim: the largest head size that the entry applies to.
-        busy: whether it is for calls with a mask, dropout or a column gate (`is_busy`).
-        block_m, block_n: queries and keys of a tile, 16 to 128. A single-tile kernel supports rows of up to block_n
-            keys; its backward also requires at most 128 queries.
-        num_warps, num_stages: Triton's launch options.
-        registers: limit on the registers per thread, so that more blocks fit on a multiprocessor; 0 for no limit.
-    """
+    """Tile sizes and launch options of one kernel for one element width, head size range and kind of call."""
 
     kernel: str
-    bits: int
-    head_dim: int
-    busy: bool
-    block_m: int
-    block_n: int
+    bits: int  # element width
+    head_dim: int  # the largest head size that the entry applies to
+    busy: bool  # whether it is for calls with a mask, dropout or a column gate (`is_busy`)
+    block_m: int  # queries of a tile
+    block_n: int  # keys of a tile; a single-tile kernel supports rows of up to as many keys
     num_warps: int
     num_stages: int
-    registers: int = 0
+    registers: int = 0  # limit per thread, so that more blocks fit on a multiprocessor; 0 for no limit
 
     def __post_init__(self) -> None:
         for name, allowed in _ALLOWED.items():
@@ -103,20 +92,14 @@ _ALLOWED: dict[str, tuple] = dict(
 
 @dataclass(frozen=True)
 class Table:
-    """All entries for one architecture (NVIDIA's "sm_90", AMD's "gfx942") or for one GPU.
-
-    Attributes:
-        architecture: name of the architecture.
-        shared_bytes: shared memory per block that the entries may use, in bytes.
-        measured: GPU, time and versions of the measurement; None if nothing was measured. In a shipped table, the item
-            "entries" states which entries were measured, if not all that `tune` measures.
-        entries: the tile-table entries, one for each of KEYS.
-    """
+    """All entries for one architecture (NVIDIA's "sm_90", AMD's "gfx942") or for one GPU."""
 
     architecture: str
-    shared_bytes: int
+    shared_bytes: int  # shared memory per block that the entries may use
+    # GPU, time and versions of the measurement; None if nothing was measured. In a shipped table, the item "entries"
+    # states which entries were measured, if not all that `tune` measures.
     measured: dict[str, str] | None
-    entries: tuple[TileEntry, ...]
+    entries: tuple[TileEntry, ...]  # one for each of KEYS
 
     def __post_init__(self) -> None:
         have = [entry.key for entry in self.entries]

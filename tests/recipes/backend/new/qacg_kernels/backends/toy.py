@@ -7,7 +7,6 @@ from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators.autograd import define_operators
 
 NAME = "toy"
-NEEDS_SELF_CHECK = False
 DEVICE = "cpu"
 DTYPES = (torch.float32,)
 MAX_HEAD_DIM = 64
