@@ -252,7 +252,7 @@ class Calibration:
         if self.skipped is not None:
             line = f"temperatures: fitted on {rows}, but not kept, {self.skipped}"
         else:
-            line = f"temperatures: {self.format_temperatures()}, fitted on {rows}"
+            line = f"temperatures: {', '.join(f'{one:.3f}' for one in self.temperatures)}, fitted on {rows}"
         line += f"; expected calibration error in {fit.folds}-fold cross-validation {100 * fit.error_before:.1f} points"
         line += f" before, {100 * fit.error_after:.1f} after" if self.skipped is None else ""
         for one in fit.candidates[1:]:
@@ -262,10 +262,6 @@ class Calibration:
         if fit.rows < MIN_FIT_ROWS:
             line += f"; warning: fewer than {MIN_FIT_ROWS} rows make probabilities imprecise; label more rows for dev"
         return line
-
-    def format_temperatures(self) -> str:
-        """Returns the temperatures as text, in the order of the labels, such as "1.204, 0.950"."""
-        return ", ".join(f"{one:.3f}" for one in self.temperatures)
 
 
 _WORDS = {"one": "one temperature", "per label": "one for each label"}

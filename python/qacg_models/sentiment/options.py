@@ -93,12 +93,9 @@ class DataOptions:
 
     def columns(self) -> Columns:
         """Returns the options that describe a table."""
+        named = {name: getattr(self, f"{name}_column") for name in ("text", "aspect", "label", "id", "target")}
         return Columns(
-            text=self.text_column,
-            aspect=self.aspect_column,
-            label=self.label_column,
-            id=self.id_column,
-            target=self.target_column,
+            **named,
             delimiter=self.delimiter,
             encoding=self.encoding,
             quoting=self.quoting,
@@ -334,6 +331,11 @@ class TrainingOptions:
             # A second segment with the aspect would exclude shared layers. The checkpoint determines the last layer.
             values |= {"context_standalone": True} | ({"context_from_layer": None} if self.from_checkpoint else {})
         return replace(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
+
+    @property
+    def selection_split(self) -> str:
+        """The split that selects the checkpoint."""
+        return "test" if self.protocol == "released" else "dev"
 
     def steps_per_epoch(self, rows: int) -> int:
         """Returns the number of optimizer steps in which all processes together read `rows` rows once."""

@@ -164,11 +164,12 @@ def read_run_file(path: Path | str) -> dict[str, object]:
 
 
 def checked_options(content: dict, source: Path | str, names: Sequence[str] | None = None) -> dict[str, object]:
-    """Returns options with values of the type in `_option_types`; options with the value None are left out.
+    """Returns options with values of their types; options with the value None are left out.
 
     `source` is the file or flag that has the options, for errors. `names` are the allowed options; None: all.
     """
-    kinds = _option_types()
+    by_field = [*fields(DataOptions), *(field for field in fields(TrainingOptions) if field.name != "seed")]
+    kinds = {"data": list, "output": str, "seeds": list} | {field.name: kind_of(field) for field in by_field}
     known = list(kinds) if names is None else names
     for name, value in content.items():
         if name not in known:
@@ -215,12 +216,6 @@ def write_run_file(
         content |= {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     with atomic_write(path) as handle:
         handle.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
-
-
-def _option_types() -> dict[str, type]:
-    """Returns the type of every option of a run file, by name."""
-    options = [*fields(DataOptions), *(field for field in fields(TrainingOptions) if field.name != "seed")]
-    return {"data": list, "output": str, "seeds": list} | {field.name: kind_of(field) for field in options}
 
 
 def _typed(source: Path | str, name: str, value: object, kind: type) -> object:

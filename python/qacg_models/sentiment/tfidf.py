@@ -106,8 +106,8 @@ def cross_fitted(rows: Sequence[Example], task: Task) -> np.ndarray | None:
 def _one_blas_thread() -> AbstractContextManager:
     """Limits BLAS to one thread inside the block.
 
-    L-BFGS works on short vectors, and BLAS threads spin while they wait: on two cores that other programs used, fitting
-    534 reviews took 205 s with two threads and 4 s with one.
+    L-BFGS works on short vectors, and BLAS threads spin while they wait: two threads on two busy cores took 50 times as
+    long as one.
     """
     import sklearn.linear_model  # noqa: F401 -- loads scipy's BLAS, since only loaded libraries are limited
     from threadpoolctl import threadpool_limits

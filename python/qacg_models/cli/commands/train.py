@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         stored_results,
         weaker_than_tfidf,
     )
-    from qacg_models.sentiment.training import selection_split, summarize, train_seeds
+    from qacg_models.sentiment.training import summarize, train_seeds
     from qacg_models.utils.files import check_writable
     from qacg_models.utils.machine import is_main, main_only
 
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             check_writable(name, given[name])
     options = TrainingOptions(**selected_fields(given, TrainingOptions))
     seeds = given.get("seeds", [0])
-    split = selection_split(options)
+    split = options.selection_split
     dataset = load_data(
         given["data"],
         options=DataOptions(**selected_fields(given, DataOptions)),

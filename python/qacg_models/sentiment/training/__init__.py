@@ -19,7 +19,7 @@ import math
 import shutil
 import statistics
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ from qacg_models.sentiment.record import (
 from qacg_models.sentiment.tfidf import TfidfBaseline
 from qacg_models.sentiment.trained_model import TrainedModel, declare_task, load_trained, write_card
 from qacg_models.sentiment.training.rows import encode_splits
-from qacg_models.sentiment.training.start import begin_model, begin_tokenizer, resolve_options
+from qacg_models.sentiment.training.start import Say, begin_model, begin_tokenizer, resolve_options
 from qacg_models.utils import files, machine
 from qacg_models.utils.fields import read_json_as
 from qacg_models.utils.text import counted
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from qacg_models.sentiment.training.trainer import AspectTrainer
-
-Say = Callable[[str], None]
 
 CHOICES_NAME = "choices.json"
 MODEL = "model"
@@ -174,11 +172,6 @@ def summarize(records: Sequence[TrainingRecord]) -> dict:
     }
 
 
-def selection_split(options: TrainingOptions) -> str:
-    """Returns the name of the split that selects the checkpoint: dev, or test for the protocol "released"."""
-    return "test" if options.protocol == "released" else "dev"
-
-
 @machine.hidden_library_bars()
 def _train(
     dataset: Dataset, output: Path, options: TrainingOptions, *, overwrite: bool, resume: bool, say: Say
@@ -186,7 +179,7 @@ def _train(
     """Trains as `train` does; the caller has joined the process group and locked `output`."""
     starts: list[str] = []
     options = resolve_options(options, dataset, starts.append)
-    if (split := selection_split(options)) not in dataset.splits:
+    if (split := options.selection_split) not in dataset.splits:
         raise InputError(f"data: expected the split {split!r}, got {', '.join(dataset.splits)}.")
     run = _Run(dataset, options, output, say)
     choices = run_choices(options, dataset.options, file_digests(dataset))
@@ -221,10 +214,6 @@ class _Run:
     options: TrainingOptions
     output: Path
     say: Say
-
-    @property
-    def split(self) -> str:
-        return selection_split(self.options)
 
     @property
     def folder(self) -> Path:
@@ -332,24 +321,24 @@ def _fit(run: _Run, checkpoint: Path | None) -> None:
 
     from qacg_models.sentiment.training.trainer import AspectTrainer, EvaluationMetrics
 
-    options, dataset, say = run.options, run.dataset, run.say
+    options, dataset, say, split = run.options, run.dataset, run.say, run.options.selection_split
     set_seed(options.seed)
     made_with = machine.origin()  # at the start, because the checkout can change while training runs
     tokenizer = begin_tokenizer(dataset, options)
     model = begin_model(dataset, options, tokenizer, say)
-    splits = encode_splits(dataset, run.split, options, tokenizer, model.config, say)
+    splits = encode_splits(dataset, split, options, tokenizer, model.config, say)
     weights = sum(parameter.numel() for parameter in model.parameters())
     say(
         f"model: {BACKBONES[options.model].title}, {counted(model.config.num_hidden_layers, 'layer')},"
         f" hidden {model.config.hidden_size}, {weights:,} weights, {options.attention} attention"
     )
-    say(plan(options, len(splits.train), run.split))
+    say(plan(options, len(splits.train), split))
     threads = options.threads or made_with["machine"]["threads"]
     sizes = f"{counted(options.batch_size, 'row')} per batch, {counted(threads, 'CPU thread')}"
     say(f"{sizes} (--batch-size, --threads)")
-    if run.split == "test":
+    if split == "test":
         say("protocol released: the checkpoint is selected on test, so the metrics on test are optimistic")
-    metrics = EvaluationMetrics(dataset.task, splits.evaluated_rows, run.split, say)
+    metrics = EvaluationMetrics(dataset.task, splits.evaluated_rows, split, say)
     trainer = AspectTrainer(options, model, tokenizer, splits, metrics, run.folder, checkpoint)
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -403,10 +392,11 @@ def _write_model(
     from qacg_models.sentiment.training.trainer import evaluations
 
     seconds, dataset, task = trainer.seconds(), run.dataset, run.dataset.task
+    split = run.options.selection_split
     if not trainer.best:
         raise InputError(
-            f"{run.split}: expected rows on which {task.selection} is defined, to select a checkpoint, got no such"
-            f" rows. Add rows with other labels to {run.split}."
+            f"{split}: expected rows on which {task.selection} is defined, to select a checkpoint, got no such"
+            f" rows. Add rows with other labels to {split}."
         )
     trainer.model.load_state_dict(trainer.best)
     with files.explain_write_errors(run.folder):
@@ -420,7 +410,7 @@ def _write_model(
         max_length=run.options.max_length,
         options=run.options,
         data_options=dataset.options,
-        selected=Selection(run.split, task.selection, state.best_global_step, state.best_metric),
+        selected=Selection(split, task.selection, state.best_global_step, state.best_metric),
         label_shares=tuple(label_shares(dataset.splits["train"], task)),
         overlap=tuple((a, b, count) for (a, b), count in dataset.overlap.items()),
         data={name: SplitFile(len(rows), digests[name]) for name, rows in dataset.splits.items()},

@@ -1,9 +1,8 @@
 """The training rows: encoded once, their order in an epoch, and augmentation.
 
-Augmentation is for models that start from random weights and would overfit a small file. Word dropout replaces some
-tokens by the unknown token (Iyyer et al., 2015). Joined texts put a second text before or after the row's own text. The
-second text has no opinion on the row's aspect, so the model has to find where the aspect is discussed (concatenation as
-augmentation: Kondo et al., 2021, for translation).
+Augmentation is for models that start from random weights and would overfit a small file: word dropout (Iyyer et al.,
+2015), and a second text, without an opinion on the row's aspect, before or after the row's own text, so that the model
+has to find where the aspect is discussed (concatenation as augmentation: Kondo et al., 2021, for translation).
 """
 
 from __future__ import annotations
@@ -91,10 +90,9 @@ class EpochSampler(Sampler):
     """Yields the row indices of an epoch; with a balance above 0, rows of rare classes are drawn more often.
 
     With a balance above 0, rows are drawn with replacement, with probabilities proportional to count(class) **
-    -balance. With a balance of 0, every row is drawn once.
-
-    The order of an epoch does not depend on earlier epochs. So a resumed run draws the same rows, and so does each of
-    several processes. The caller sets the attribute `epoch` before each iteration.
+    -balance. With a balance of 0, every row is drawn once. The order of an epoch does not depend on earlier epochs. So
+    a resumed run draws the same rows, and so does each of several processes. The caller sets the attribute `epoch`
+    before each iteration.
 
     With `join`, some of the drawn rows are replaced by pairs of indices (`JoinedTexts.pairs`). With `texts`, the (N)
     index of the text of each row, texts are drawn with all of their rows, so that a batch computes the layers before

@@ -152,8 +152,7 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
 def _vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
     """Returns the shares of words that MiniLM's vocabulary contains, and of letters other than a to z.
 
-    The shares refer to the distinct training sentences, or to a sample of 2 * EXAMINED or more. Both are 0 without
-    words.
+    Both are 0 without words.
     """
     vocabulary = load_tokenizer(located(PRETRAINED)).get_vocab().keys()
     texts = _training_texts(dataset)

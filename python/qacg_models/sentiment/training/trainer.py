@@ -303,11 +303,9 @@ def training_arguments(folder: Path, options: TrainingOptions, rows: int, select
         use_cpu=not torch.accelerator.is_available(),  # otherwise transformers raises an error for bf16 without a GPU
         eval_strategy="steps",
         eval_steps=eval_every,
-        save_strategy="steps",
         save_steps=options.checkpoint_every,
         metric_for_best_model=selection,
         greater_is_better=True,
-        logging_strategy="steps",
         logging_steps=max(1, limit // 50 if limit else eval_every // 5),
         remove_unused_columns=False,
         label_names=["labels"],
@@ -329,8 +327,7 @@ def label_offsets(labels: Sequence[int], classes: int, weight: float) -> torch.T
 class EvaluationMetrics:
     """Computes the metrics of the task, and warns when the model predicts one label for every row.
 
-    On SentiHood, the label `None` for every row still gives an accuracy of 84 %. Consecutive evaluations with one label
-    give one warning. `rows` are the evaluated rows of `split`, in the order of the evaluation.
+    Consecutive evaluations with one label give one warning. `rows` are in the order of the evaluation.
     """
 
     def __init__(self, task: Task, rows: Sequence[Example], split: str, say: Callable[[str], None]):
