@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -240,6 +240,12 @@ def _whole_rows(
     return rows
 
 
+def target_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
+    """Returns the targets in the splits, in natural order (2 before 10); ("",) for a task without targets."""
+    found = {target for rows in splits for (target,) in distinct(rows, "target")} if task.has_targets else {""}
+    return tuple(sorted(found, key=natural_key))
+
+
 def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str | Source) -> None:
     """Raises an error, with the row's line number, for the first row whose context is not among `contexts`."""
     source = path if isinstance(path, Source) else Source(path)
@@ -356,8 +362,7 @@ def _dataset(
     if train is not None and divided:
         train = ExampleTable(_unmarked(train.frame))
     named = tables.values() if train is None else [train]
-    found = {target for rows in named for (target,) in distinct(rows, "target")} if task.has_targets else {""}
-    targets = tuple(sorted(found, key=natural_key))
+    targets = target_names(named, task)
     for split, parts in contents.items():
         check_contexts(tables[split], task.contexts(targets), joined[split])
         others = sorted(counts(tables[split], "split").keys() & set(SPLITS) - {split})
