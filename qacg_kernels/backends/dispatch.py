@@ -191,6 +191,11 @@ def select(problem: Problem, backend: str) -> Backend:
     return module
 
 
+def selected_before(query: torch.Tensor, backend: str) -> Backend | None:
+    """Returns the module that `select` has selected for a call like this one; None if there was no such call."""
+    return _selections.get((_ASKED_FOR if backend == AUTO else backend, query.device, query.dtype, query.shape[-1]))
+
+
 def _selection(problem: Problem, backend: str) -> Backend:
     name = _ASKED_FOR if backend == AUTO else backend
     if name == AUTO:

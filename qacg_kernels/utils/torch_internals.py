@@ -68,6 +68,23 @@ def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
     )
 
 
+def is_observed() -> bool:
+    """Whether a mode, a tracer, a tangent or a transform of torch.func may observe operators in this thread.
+
+    Saves what `can_bypass_dispatcher` saves, for calls of a compiled library. Returns True without the private names.
+    """
+    return (
+        _dispatch_stack_length is None
+        or _tracing_state is None
+        or not _HAS_DUAL_LEVEL
+        or _functorch_active is None
+        or _dispatch_stack_length() > 0
+        or _tracing_state() is not None
+        or forward_ad._current_level >= 0
+        or _functorch_active()
+    )
+
+
 def below_autograd() -> contextlib.AbstractContextManager:
     """A context manager that skips the operators' autograd formulas, which torch calls even in inference.
 

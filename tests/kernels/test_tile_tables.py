@@ -208,7 +208,7 @@ def test_tf32_is_not_used_in_builds_for_rocm(hip, expected, monkeypatch):
 
     monkeypatch.setattr(torch.version, "hip", hip)
     with products_in_tf32(True):
-        assert launch._multiplies_in_tf32(torch.zeros(1)) is expected
+        assert launch.multiplies_in_tf32(torch.zeros(1)) is expected
 
 
 @pytest.mark.parametrize(

@@ -170,10 +170,10 @@ def compile_build(build: Build) -> dict[str, Resources]:
     saves = saves and not whole
     functions, compiled = _FUNCTIONS[build.kernel], {}
 
-    def compile_only(kernel, programs, arguments, constants, options, device):
+    def compile_only(kernel, grid, arguments, constants, options, device):
         name = kernel.fn.__name__
-        if programs and name in functions:
-            compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
+        if grid.programs and name in functions:
+            compiled[name] = kernel.warmup(*arguments, grid=(grid.programs,), **constants, **options)
 
     triton.runtime.driver.set_active(AbsentGPU(build.architecture))
     with trial(table), launch.through(compile_only), products_in_tf32(tf32):

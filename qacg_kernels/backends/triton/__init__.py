@@ -89,19 +89,16 @@ def residuals(problem: Problem) -> Residuals:
     return Residuals(save_softmax_out=not whole, save_quasi_out=not whole and not problem.column_gate)
 
 
-@functools.cache
-def _host():
-    from qacg_kernels.backends.triton import launch  # here, because it imports Triton
-
-    return launch
-
-
 def _forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    return _host().forward(problem, residuals)
+    from qacg_kernels.backends.triton import first_calls  # here, because it imports Triton
+
+    return first_calls.forward(problem, residuals)
 
 
 def _backward(problem: Problem, saved: Saved) -> Gradients:
-    return _host().backward(problem, saved)
+    from qacg_kernels.backends.triton import first_calls
+
+    return first_calls.backward(problem, saved)
 
 
 define_operators(NAME, _forward, _backward)

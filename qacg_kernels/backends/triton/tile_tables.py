@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -248,6 +248,7 @@ def nearest_shipped(architecture: str, shared_bytes: int) -> Table:
 
 
 on_trial: Table | None = None  # the table of the innermost `trial`
+restarts: list[Callable[[], object]] = []  # functions that forget what follows from a table, for `trial`
 
 
 @contextlib.contextmanager
@@ -255,10 +256,17 @@ def trial(table: Table) -> Iterator[None]:
     """A context manager: every Triton call uses the tile sizes of `table`, on any device."""
     global on_trial  # noqa: PLW0603
     before, on_trial = on_trial, table
+    _restart()
     try:
         yield
     finally:
         on_trial = before
+        _restart()
+
+
+def _restart() -> None:
+    for restart in restarts:
+        restart()
 
 
 def table_for(device: torch.device) -> Table:
