@@ -62,7 +62,8 @@ def _prepare(problem: Problem, others: Residuals | Saved) -> bool:
     if call is None or call.is_prepared():
         return call is not None
     text = _text(problem, others)
-    return text is not None and call.prepare(text, chosen=others == residuals(problem))
+    chosen = isinstance(others, Residuals) and others == residuals(problem)
+    return text is not None and call.prepare(text, chosen)
 
 
 def _text(problem: Problem, others: Residuals | Saved) -> str | None:
