@@ -33,7 +33,7 @@ import qacg_kernels as qk
 from benchmarks import absent_gpu
 from qacg_kernels.attention_layers import GATE_ROLES
 from qacg_kernels.backends import triton as backend
-from qacg_kernels.backends.triton import tile_tables
+from qacg_kernels.backends.triton import prepared, tile_tables
 from qacg_kernels.functional import problem_of
 from qacg_kernels.nn import FusedQuasiAttention
 from qacg_kernels.operators.schema import backward_op, forward_op
@@ -72,6 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     gc.disable()
     absent_gpu.replace_driver(absent_gpu.StubGPU(ARCHITECTURE))
+    prepared.register("CPU")
     unit = "thousands of instructions" if options.count else "microseconds"
     print(f"| one call, {unit} | inference | to SDPA | forward and backward | to SDPA |\n|---|---:|---:|---:|---:|")
     baseline = None

@@ -7,7 +7,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from qacg_kernels.backends import dispatch, triton
+from qacg_kernels.backends import dispatch
 from qacg_kernels.backends.dispatch import Explanation
 from qacg_kernels.backends.triton import prepared
 from qacg_kernels.call import equations
@@ -126,13 +126,15 @@ def quasi_attention(
         >>> tuple(quasi_attention(query, key, value, context_query, context_key, lam).shape)
         (2, 4, 10, 16)
     """
-    dropout_seed = _seed(dropout_seed, dropout_p, query)
-    out = _prepared(
-        backend, return_lambda, query, key, value, context_query, context_key, gate, attn_mask, key_lengths, None, 0,
-        is_causal, dropout_p, scale, quasi_scale, quasi_bias, dropout_seed,
-    )  # fmt: skip
-    if out is not None:
-        return out
+    if dropout_p.__class__ is not float or dropout_p:
+        dropout_seed = _seed(dropout_seed, dropout_p, query)
+    if return_lambda is False and backend in prepared.names:
+        out = prepared.attend(
+            query, key, value, context_query, context_key, gate, attn_mask, key_lengths, None, 0,
+            is_causal, dropout_p, scale, quasi_scale, quasi_bias, dropout_seed,
+        )  # fmt: skip
+        if out is not None:
+            return out
     problem = dense_problem(
         query,
         key,
@@ -250,13 +252,15 @@ def quasi_attention_varlen(
         >>> tuple(out.shape)
         (9, 4, 16)
     """
-    dropout_seed = _seed(dropout_seed, dropout_p, query)
-    out = _prepared(
-        backend, return_lambda, query, key, value, context_query, context_key, gate, None, None, cu_seqlens, max_seqlen,
-        is_causal, dropout_p, scale, quasi_scale, quasi_bias, dropout_seed,
-    )  # fmt: skip
-    if out is not None:
-        return out
+    if dropout_p.__class__ is not float or dropout_p:
+        dropout_seed = _seed(dropout_seed, dropout_p, query)
+    if return_lambda is False and backend in prepared.names:
+        out = prepared.attend(
+            query, key, value, context_query, context_key, gate, None, None, cu_seqlens, max_seqlen,
+            is_causal, dropout_p, scale, quasi_scale, quasi_bias, dropout_seed,
+        )  # fmt: skip
+        if out is not None:
+            return out
     problem = packed_problem(
         query,
         key,
@@ -493,15 +497,6 @@ def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | Non
     if given is not None or not isinstance(query, Tensor) or probability("dropout_p", dropout_p) == 0:
         return given
     return draw_dropout_seed(query.device)
-
-
-def _prepared(backend: str, return_lambda: bool, query: Tensor, *others) -> Tensor | None:
-    """Runs a call that needs no Python code beyond this, if its kernel variant has passed the self-check."""
-    if torch.compiler.is_compiling() or return_lambda is not False or not prepared.in_use():
-        return None
-    if not isinstance(query, Tensor) or dispatch.selected_before(query, backend) is not triton:
-        return None
-    return prepared.attend(query, *others)
 
 
 def _differentiable(problem: Problem) -> bool:

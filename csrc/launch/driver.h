@@ -5,6 +5,7 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/headeronly/util/Exception.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "../common/errors.h"
@@ -64,18 +65,19 @@ struct Driver {
 class CurrentStream {
  public:
   CurrentStream(int32_t device_type, int32_t device) {
-    if (device_type == aoti_torch_device_type_cpu()) return;  // tests replace the driver
-    require(driver_.stream, "backend 'triton': expected a torch with CUDA, got one without");
-    int32_t current = -1;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_device_index(&current));
-    if (current != device) TORCH_ERROR_CODE_CHECK(aoti_torch_create_device_guard(device, &guard_));
-    TORCH_ERROR_CODE_CHECK(driver_.stream(device, &stream_));
+    if (device_type != aoti_torch_device_type_cpu()) {  // on a CPU, tests replace the driver
+      require(driver_.stream, "backend 'triton': expected a torch with CUDA, got one without");
+      int32_t current = -1;
+      TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_device_index(&current));
+      if (current != device) TORCH_ERROR_CODE_CHECK(aoti_torch_create_device_guard(device, &guard_));
+      TORCH_ERROR_CODE_CHECK(driver_.stream(device, &stream_));
+    }
     // A thread that has not used CUDA, such as one of autograd's, has no context.
     void* context = nullptr;
     driver_.check(driver_.current_context(&context));
     if (context) return;
     int ordinal = 0;
-    driver_.check(driver_.device(&ordinal, device));
+    driver_.check(driver_.device(&ordinal, std::max(device, 0)));
     driver_.check(driver_.retain_context(&context, ordinal));
     driver_.check(driver_.set_context(context));
   }

@@ -173,13 +173,14 @@ std::vector<Tensor> run(std::vector<Tensor> tensors, int64_t present, int64_t ma
 }
 
 // Adds the plan that a text describes for calls like this one. A plan that saves what the backend chooses also serves
-// calls that leave the choice to it. Returns whether there was room.
+// calls that leave the choice to it. Returns whether plans serve such calls, and there was room.
 bool add_plan(std::vector<Tensor> tensors, int64_t present, int64_t max_seqlen, int64_t options, bool chosen,
               Tensor text) {
   Call c;
   read(c, tensors, present, max_seqlen, options);
   const std::string wrong = c.wrong();
   require(wrong.empty(), wrong);
+  if (!c.is_served()) return false;
   c.describe();
   std::unique_ptr<Plan> plan(
       parse_plan(std::string(static_cast<const char*>(text.data_ptr()), static_cast<size_t>(text.numel()))));

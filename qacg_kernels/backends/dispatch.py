@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from qacg_kernels.backends import cpu, cuda, reference, triton
+from qacg_kernels.backends.triton import prepared
 from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import self_check
 
@@ -66,6 +67,9 @@ VARIABLE = "QACG_BACKEND"
 # The meaning of "auto" in this process: QACG_BACKEND at import, or "auto" itself if it is unset or empty.
 _ASKED_FOR = os.environ.get(VARIABLE) or AUTO
 QUIET = "QACG_QUIET"
+# `triton` is the first of _MODULES, so "auto" selects it wherever one of its calls has been prepared.
+if triton.INSTALLED and not triton.interpreted() and prepared.why_not() is None:
+    prepared.register("CUDA", auto=_ASKED_FOR in (AUTO, triton.NAME))
 
 
 @dataclass(frozen=True)
@@ -189,11 +193,6 @@ def select(problem: Problem, backend: str) -> Backend:
         if module is reference and not query.is_meta:
             _report_reference(problem)
     return module
-
-
-def selected_before(query: torch.Tensor, backend: str) -> Backend | None:
-    """Returns the module that `select` has selected for a call like this one; None if there was no such call."""
-    return _selections.get((_ASKED_FOR if backend == AUTO else backend, query.device, query.dtype, query.shape[-1]))
 
 
 def _selection(problem: Problem, backend: str) -> Backend:

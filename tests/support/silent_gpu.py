@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import qacg_kernels as qk
 from benchmarks.absent_gpu import Launch, StubGPU, captured_launches, loaded_stub, replace_driver
-from qacg_kernels.backends.triton import launch, tile_tables
+from qacg_kernels.backends.triton import launch, prepared, tile_tables
 
 _LEAST_ADDRESS = 1 << 40  # sizes, strides and seeds are smaller
 STUB = loaded_stub()
@@ -113,13 +113,18 @@ def recorded(action) -> list[Launch]:
 
 
 def differences() -> list[str]:
-    """Lists the calls whose launches, newly prepared or reused, differ from Triton's own launches."""
+    """Lists the calls whose launches, first or repeated, from Python or from C++, differ from Triton's own launches."""
+
+    def twice() -> dict[str, list[Launch]]:
+        return {f"{name}, {when}": recorded(action) for name, action in CALLS.items() for when in ("first", "second")}
+
+    with launch.through(functools.partial(launch.run)):  # another object than launch.run
+        expected = twice()
+    by_python = twice()
+    prepared.register("CPU")
     found = []
-    for name, action in CALLS.items():
-        first, second = recorded(action), recorded(action)
-        with launch.through(functools.partial(launch.run)):  # another object than launch.run
-            expected = recorded(action)
-        found += [f"{name}: {when}" for when, got in (("first", first), ("second", second)) if got != expected]
+    for where, got in (("Python", by_python), ("C++", twice()), ("C++ again", twice())):
+        found += [f"{name}, {where}" for name, launches in got.items() if launches != expected[name]]
     return found
 
 

@@ -27,7 +27,7 @@ NAME = "triton"
 MAX_HEAD_DIM = MOST_HEAD_DIM
 
 # Evaluated at import: Dynamo ignores functools.cache, and older versions of Dynamo cannot trace find_spec.
-_INSTALLED = importlib.util.find_spec("triton") is not None
+INSTALLED = importlib.util.find_spec("triton") is not None
 
 
 def interpreted() -> bool:
@@ -57,7 +57,7 @@ def _without_table(device: torch.device) -> tuple[str, ...]:
 
 
 def missing() -> list[str]:
-    if not _INSTALLED:
+    if not INSTALLED:
         return ["triton is not installed; on Linux, run pip install 'triton>=3.6' (torch for CUDA installs its own)"]
     if not interpreted() and not _gpu_is_there():
         return ["torch sees no NVIDIA or AMD GPU; for tests, TRITON_INTERPRET=1 runs the kernels on CPU tensors"]

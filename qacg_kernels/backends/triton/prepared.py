@@ -16,7 +16,9 @@ from torch.nn import Parameter
 
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import (
+    DIFFERENTIABLE,
     FORMS,
+    GATE_PARAMETERS,
     ForwardOutputs,
     Gradients,
     Options,
@@ -42,12 +44,17 @@ NAME = "triton"
 _FIELDS = (*Tensors._fields, *Saved._fields)
 _BIT = {name: 1 << index for index, name in enumerate(_FIELDS)}
 _BACKWARD, _TRAINING = 1 << 40, 1 << 41
-_WIDE = sum(_BIT[name] for name in Tensors._fields[:5])
-_VECTORS = sum(_BIT[name] for name in Tensors._fields[6:10])
+_LAMBDA = sum(_BIT[name] for name in Tensors._fields[:6])
+_VECTORS = sum(_BIT[name] for name in (*Tensors._fields[:5], *GATE_PARAMETERS[:4]))
+_BIASES = [_BIT[name] for name in GATE_PARAMETERS[4:]]
+_OTHERS = [_BIT[name] for name in Tensors._fields[len(DIFFERENTIABLE) :]]
 _ROWS, _GATES = _BIT["row_max"] | _BIT["row_sum"], _BIT["query_gate"] | _BIT["key_gate"]
 _BRANCHES = (0, _BIT["softmax_out"], _BIT["softmax_out"] | _BIT["quasi_out"])  # by their number
 _ARGUMENTS = "(Tensor[] tensors, int present, int max_seqlen, int options"
 
+_PLAIN = frozenset((Tensor, Parameter))
+names: tuple[str, ...] = ()  # values of the argument `backend` for which calls may be prepared
+_run = None  # qacg::triton_run
 _registered: list[str] = []  # torch's dispatch keys for which the library's operators are registered
 _numbers: dict[tuple, int] = {}  # of options, and whether float32 products are in TF32
 _options: list[Options] = []  # by number; scale is NaN for the default
@@ -71,8 +78,19 @@ def in_use() -> bool:
     return bool(_registered)
 
 
-def register(key: str) -> None:
-    """Registers the library's operators for a dispatch key of torch: "CUDA", or "CPU" with a replaced driver."""
+def why_not() -> str | None:
+    """The reason why the library cannot be used on this machine; None if it can."""
+    if torch.version.cuda is None:
+        return "torch was built without CUDA"
+    return None if _library() else "the library _launch was not built, or torch is too old for it"
+
+
+def register(key: str, auto: bool = True) -> None:
+    """Registers the library's operators for a dispatch key of torch: "CUDA", or "CPU" with a replaced driver.
+
+    `auto` states whether calls with backend "auto" may be prepared.
+    """
+    global names, _run  # noqa: PLW0603
     loaded = _library()
     assert loaded is not None, "the compiled library is missing"
     if not _registered:
@@ -84,6 +102,7 @@ def register(key: str) -> None:
         python_kernels.pop(NAME)
     loaded.qacg_launch_register(NAMESPACE.encode(), key.encode())
     _registered.append(key)
+    _run, names = _operator("run"), (NAME, "auto") if auto else (NAME,)
 
 
 def forget() -> None:
@@ -174,58 +193,59 @@ def attend(
 
     Its arguments have not been validated: the library refuses what it cannot run.
     """
-    tensors, present, beta, gamma, form = [query, key, value, context_query, context_key], _WIDE, 1.0, 1.0, "row"
+    if torch.compiler.is_compiling():
+        return None
+    tensors, present, beta, gamma, form = (
+        [query, key, value, context_query, context_key, gate],
+        _LAMBDA,
+        1.0,
+        1.0,
+        "row",
+    )
     if gate.__class__ is GateParameters:
-        tensors += (gate.query, gate.context_query, gate.key, gate.context_key)
-        present |= _VECTORS
-        beta, gamma, form = gate.beta, gate.gamma, gate.form
-        for name in ("query_bias", "context_query_bias", "key_bias", "context_key_bias"):
-            if (bias := getattr(gate, name)) is not None:
+        tensors[5:] = gate.query, gate.context_query, gate.key, gate.context_key
+        present, beta, gamma, form = _VECTORS, gate.beta, gate.gamma, gate.form
+        biases = gate.query_bias, gate.context_query_bias, gate.key_bias, gate.context_key_bias
+        for bias, bit in zip(biases, _BIASES):
+            if bias is not None:
                 tensors.append(bias)
-                present |= _BIT["gate_" + name]
-    else:
-        tensors.append(gate)
-        present |= _BIT["gate_lambda"]
-    differentiable = len(tensors)
-    if attn_mask is not None:
-        tensors.append(attn_mask)
-        present |= _BIT["attn_mask"]
-    if key_lengths is not None:
-        tensors.append(key_lengths)
-        present |= _BIT["key_lengths"]
-    if cu_seqlens is not None:
-        tensors.append(cu_seqlens)
-        present |= _BIT["cu_seqlens"]
-    if dropout_p:
-        tensors.append(dropout_seed)
-        present |= _BIT["dropout_seed"]
+                present |= bit
+    others = attn_mask, key_lengths, cu_seqlens, dropout_seed if dropout_p else None
     if quasi_bias.__class__ is not float or quasi_bias:
-        tensors.append(quasi_bias)
-        present |= _BIT["quasi_bias"]
-    needs_gradients, with_gradients = False, torch.is_grad_enabled()
-    for index, t in enumerate(tensors):
-        if t.__class__ is not Tensor and t.__class__ is not Parameter:
-            return None
-        if with_gradients and t.requires_grad:
-            needs_gradients = True
-            if index >= differentiable:
-                return None
-    if (is_causal is not False and is_causal is not True) or max_seqlen.__class__ is not int or is_observed():
+        others = (*others, quasi_bias)
+    differentiable = len(tensors)
+    for t, bit in zip(others, _OTHERS):
+        if t is not None:
+            tensors.append(t)
+            present |= bit
+    if (
+        not _PLAIN.issuperset(map(type, tensors))
+        or not (query.is_cuda or "CPU" in _registered)
+        or (is_causal is not False and is_causal is not True)
+        or max_seqlen.__class__ is not int
+        or is_observed()
+    ):
         return None
     tf32 = query.dtype is torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    options = is_causal, dropout_p, scale, quasi_scale, beta, gamma, form, tf32
     try:
-        number = _numbers.get((is_causal, dropout_p, scale, quasi_scale, beta, gamma, form, tf32))
-    except TypeError:  # not hashable
+        number = _numbers.get(options)
+    except TypeError:  # not hashable, so no number
         return None
-    if number is None:
-        number = _number(is_causal, dropout_p, scale, quasi_scale, beta, gamma, form, tf32)
-        if number is None:
+    if number is None and (number := _number(*options)) is None:
+        return None
+    arguments = ()
+    if torch.is_grad_enabled() and (query.requires_grad or any(t.requires_grad for t in tensors)):
+        # Autograd cannot save a tensor of inference mode, and a mask must not require a gradient.
+        if any(t.is_inference() or t.requires_grad for t in tensors[differentiable:]):
             return None
-    if needs_gradients:
-        if any(t.is_inference() for t in tensors[differentiable:]):  # autograd cannot save it
-            return None
-        return PreparedForward.apply(present, max_seqlen, number, tensors, *tensors)
-    results = _operator("run")(tensors, present, max_seqlen, number)
+        arguments = present, max_seqlen, number, tensors, *tensors
+    try:
+        if arguments:
+            return PreparedForward.apply(*arguments)
+        results = _run(tensors, present, max_seqlen, number)
+    except NotImplementedError:  # torch has no such kernel for a sparse or nested tensor
+        return None
     return results[0] if results else None
 
 
@@ -238,7 +258,7 @@ class PreparedForward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, present, max_seqlen, number, tensors, *_):
-        results = _operator("run")(tensors, present | _TRAINING, max_seqlen, number)
+        results = _run(tensors, present | _TRAINING, max_seqlen, number)
         if not results:
             return None
         ctx.save_for_backward(*tensors, *results[1:])
@@ -255,7 +275,7 @@ class PreparedForward(torch.autograd.Function):
         present |= of_results | _BIT["grad_out"]
         grads = None
         if not torch.is_grad_enabled() and not is_observed() and not may_be_batched((grad_out,), tensors[0]):
-            grads = _operator("run")(tensors, present | _BACKWARD, max_seqlen, number)
+            grads = _run(tensors, present | _BACKWARD, max_seqlen, number)
         if not grads:
             grads = _gradients(tensors, present, max_seqlen, number)
         return None, None, None, None, *grads, *NO_GRADIENTS
