@@ -90,7 +90,7 @@ def register(key: str, auto: bool = True) -> None:
 
     `auto` states whether calls with backend "auto" may be prepared.
     """
-    global names, _run  # noqa: PLW0603
+    global names, _run
     loaded = _library()
     assert loaded is not None, "the compiled library is missing"
     if not _registered:
