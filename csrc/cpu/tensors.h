@@ -14,7 +14,8 @@ template <typename Element>
 void per_head_of(const Tensor& t, int64_t heads, int64_t dims, float* to) {
   const auto strides = t.strides();
   const size_t own = dims > 0;
-  const int64_t head = strides.size() > own && t.size(0) > 1 ? strides[0] : 0, dim = own ? strides[strides.size() - 1] : 0;
+  const int64_t head = strides.size() > own && t.size(0) > 1 ? strides[0] : 0,
+                dim = own ? strides[strides.size() - 1] : 0;
   const Element* from = data<Element>(t);
   for (int64_t h = 0; h < heads; ++h) {
     for (int64_t d = 0; d < std::max<int64_t>(dims, 1); ++d) *to++ += widen(from[h * head + d * dim]);

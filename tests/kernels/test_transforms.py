@@ -78,7 +78,7 @@ def test_grad_of_torch_func_equals_autograd(case, backend, device):
 def gates(*sizes):
     """Gate parameters with random tensors; `sizes` are dimensions before those of one gate."""
     vectors = torch.randn(4, *sizes, 8).unbind()
-    biases = [torch.randn(*sizes, *own) for own in ((3,), (), (1,))]
+    biases = [torch.randn((*sizes, *own)) for own in ((3,), (), (1,))]
     return qk.GateParameters(*vectors, *biases[:2], gamma=0.7, context_key_bias=biases[2])
 
 
