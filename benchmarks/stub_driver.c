@@ -71,11 +71,15 @@ int cuInit(unsigned flags) { return SUCCESS; }
 int cuDriverGetVersion(int* version) { return *version = 13000, SUCCESS; }
 int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, SUCCESS; }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  // shared memory of a block and of a multiprocessor, multiprocessors, threads of a warp
-  *value = attribute == 97 ? 232448 : attribute == 81 ? 233472 : attribute == 16 ? 132 : attribute == 10 ? 32 : 65536;
+  // threads of a warp, multiprocessors, compute capability 9.0, shared memory of a multiprocessor and of a block
+  static const int values[][2] = {{10, 32}, {16, 132}, {75, 9}, {76, 0}, {81, 233472}, {97, 232448}};
+  *value = 65536;
+  for (int i = 0; i < 6; i++)
+    if (values[i][0] == attribute) *value = values[i][1];
   return SUCCESS;
 }
 int cuDevicePrimaryCtxRetain(void** c, int device) { return *c = &on_launch, SUCCESS; } // any address
+int cuCtxGetDevice(int* device) { return *device = 0, SUCCESS; }
 int cuCtxGetCurrent(void** c) { return *c = context, SUCCESS; }
 int cuCtxSetCurrent(void* c) { return context = c, SUCCESS; }
 int cuCtxGetLimit(size_t* value, int limit) { return *value = 0, SUCCESS; }
