@@ -43,7 +43,7 @@ HEADS, LENGTH, HEAD_DIM = 2, 16, 64
 CALLS, REPEATS = 16, 200  # 16 numbers of tokens have every alignment
 _COUNTS = "counts"
 _NO_VALGRIND = "--count: expected valgrind and its headers, got none. Install the package valgrind"
-_SEQUENCES, _MOST_TOKENS = 64, 8192  # of packed calls
+_SEQUENCES, _FEWEST_TOKENS, _MOST_TOKENS = 64, 1025, 2049  # of packed calls
 
 Calls = Iterator[Callable[[], object]]
 
@@ -151,7 +151,7 @@ def _differentiate(call: Callable[[], Tensor], leaves: list[Tensor], upstream: T
 def _packed(gate: qk.GateParameters) -> Iterator[tuple[Callable[[], Tensor], list[Tensor], Tensor]]:
     """Yields calls with their inputs and an upstream gradient; each has another number of tokens."""
     rows = torch.zeros(_MOST_TOKENS, HEADS, HEAD_DIM, dtype=torch.bfloat16)
-    for tokens in range(LENGTH, _MOST_TOKENS):
+    for tokens in range(_FEWEST_TOKENS, _MOST_TOKENS):
         wide = [rows[:tokens].requires_grad_() for _ in range(5)]
         offsets = (torch.arange(_SEQUENCES + 1) * tokens // _SEQUENCES).int()
         options = dict(cu_seqlens=offsets, max_seqlen=128, backend="triton")

