@@ -27,7 +27,6 @@ from qacg_kernels.call.validation import (
 )
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
 
-
 _GATE_LAYERS = {naming: [names[role] for role in GATE_ROLES] for naming, names in NAMINGS.items()}
 
 

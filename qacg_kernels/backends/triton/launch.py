@@ -239,7 +239,7 @@ class LaunchPlan:
 
 
 plans: dict[tuple, LaunchPlan] = {}
-_MOST_PLANS = 4096  # packed calls have a plan for each number of tokens
+_MOST_PLANS = 512  # without csrc/launch, packed calls have a plan for each number of tokens
 
 
 def multiplies_in_tf32(query: Tensor) -> bool:
@@ -271,7 +271,7 @@ def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> Lau
     plan = plans.get(key)
     if plan is None or plan.trial is not tile_tables.on_trial:
         if len(plans) >= _MOST_PLANS:
-            plans.clear()
+            plans.pop(next(iter(plans)), None)  # the oldest; another thread may have removed it
         plan = plans[key] = LaunchPlan(problem)
     return plan
 
