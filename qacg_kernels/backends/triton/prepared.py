@@ -281,8 +281,8 @@ class PreparedForward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_out):
         present, of_results, max_seqlen, number = ctx.call
-        inputs = present.bit_count()
-        tensors = [*ctx.saved_tensors[:inputs], grad_out, *ctx.saved_tensors[inputs:]]
+        tensors = list(ctx.saved_tensors)
+        tensors.insert(present.bit_count(), grad_out)  # after the inputs
         present |= of_results | _BIT["grad_out"]
         grads = None
         if not torch.is_grad_enabled() and not is_observed() and not may_be_batched((grad_out,), tensors[0]):
