@@ -102,17 +102,21 @@ def gpu_items(backends: tuple[str, ...]) -> list[Item]:
         for shape in shapes
         for mode in modes
     ]
-    dropout = [
+    # As in training; without dropout the same shapes are among `curves`, `sentences` and `vectors`.
+    dropout = [item(SENTENCES, FORWARD_BACKWARD, (), dropout=DROPOUT, lengths=lengths) for lengths in (PADDED, PACKED)]
+    dropout += [item(shape, FORWARD_BACKWARD, (), dropout=DROPOUT, gate=VECTORS) for shape in GPU_SHAPES]
+    dropout += [
         item(shape, FORWARD_BACKWARD, eager_if_short(shape), dropout=DROPOUT)
-        for shape in (gpu_shape(length, head_dim) for head_dim in GPU_HEAD_DIMS for length in (128, 512, 4096, 16384))
+        for shape in (
+            gpu_shape(length, head_dim) for length in (32, 128, 512, 4096, 16384) for head_dim in GPU_HEAD_DIMS
+        )
     ]
-    dropout += [item(SENTENCES, FORWARD_BACKWARD, (), dropout=DROPOUT, lengths=lengths) for lengths in (PADDED, PACKED)]
     # Compiling takes longer than all measurements, so the other items that use torch.compile come last.
     composed = [
         item(gpu_shape(length, 64), mode, (COMPOSITION,)) for length in (1024, 16384, 2048, 8192) for mode in passes
     ]
     first = [*short, *comparisons((*narrow, *wide), _LIBRARIES), *memory, *comparisons(narrow, _COMPILERS)]
-    long_tail = [*sentences, *vectors, *curves, *dropout]
+    long_tail = [*sentences, *vectors, *dropout, *curves]
     return [*first, *long_tail, *targets, *comparisons(wide, _COMPILERS), *overhead_replayed, *composed]
 
 

@@ -13,8 +13,8 @@ import torch
 from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     MOST_HEAD_DIM,
-    is_busy,
     is_short,
+    kind_of,
     longest_whole_rows,
     source_of,
     table_for,
@@ -77,12 +77,7 @@ def residuals(problem: Problem) -> Residuals:
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
     kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize
-    # Each branch passes a literal bool. torch.compile may trace dropout_p as a symbol, so the result of is_busy may be
-    # symbolic, and functions marked `constant_when_traced` accept no symbolic bool.
-    if is_busy(problem):
-        limits = longest_whole_rows(query.device, kernel, bits, True)
-    else:
-        limits = longest_whole_rows(query.device, kernel, bits, False)
+    limits = longest_whole_rows(query.device, kernel, bits, kind_of(problem))
     longest = next(limit for limit, head_dim in zip(limits, HEAD_DIMS) if problem.head_dim <= head_dim)
     # An exported program must support longer sequences than the example's, so it saves what tiled rows need.
     whole = not is_exporting() and is_short(kernel, queries, problem.longest_row, longest)

@@ -35,7 +35,7 @@ from qacg_kernels.backends.triton.backward import (
 )
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
-from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, TileEntry, is_busy
+from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, TileEntry, kind_of
 from qacg_kernels.call import problem as call_problem
 from qacg_kernels.call.dropout import drop_threshold, keep_scale
 from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals, is_key_mask
@@ -141,7 +141,7 @@ class LaunchPlan:
         self.column_gate = problem.column_gate
         mask = problem.attn_mask
         key_mask = mask is not None and is_key_mask(mask)
-        self.busy = is_busy(problem)
+        self.kind = kind_of(problem)
         if self.packed:
             tokens, self.heads, self.head_dim = query.shape
             self.queries = self.keys = problem.max_seqlen
@@ -164,7 +164,7 @@ class LaunchPlan:
         threshold, keep = drop_threshold(dropout_p), keep_scale(dropout_p)
         self.factors = Factors(scale, scale * _LOG2E, problem.quasi_scale, keep, threshold)
         self.whole_forward, self.whole_backward = (
-            table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.busy, self.queries, self.keys)
+            table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.kind, self.queries, self.keys)
             for kernel in ("whole_row_forward", "whole_row_backward")
         )
         # None for a tensor that must be copied first, because its last stride is not 1.
@@ -194,8 +194,8 @@ class LaunchPlan:
     def entry(self, kernel: str) -> TileEntry:
         if self._whole_in_tf32(kernel) and self.head_dim <= HEAD_DIMS[0] and not kernel.startswith("whole_row"):
             # A TF32 operand has as many bytes as a 16-bit operand of twice the head size, so both use the same entry.
-            return self.table.entry(kernel, torch.float16, HEAD_DIMS[1], self.busy)
-        return self.table.entry(kernel, self.dtype, self.head_dim, self.busy)
+            return self.table.entry(kernel, torch.float16, HEAD_DIMS[1], self.kind)
+        return self.table.entry(kernel, self.dtype, self.head_dim, self.kind)
 
     def config(self, role: str | None) -> tuple[KernelConfig, dict[str, int | bool]]:
         """Returns a kernel's configuration and launch options; `role` is None for kernels without tile sizes."""
