@@ -20,7 +20,8 @@ SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2"}
 LOADERS = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 CUDA_RUNTIME = {"librt.so.1"}  # required by the CUDA runtime in the CUDA library
 # The libraries of torch that each library requires, and the prefix of the names that it exports.
-TORCH = {CPU_LIBRARY: {"libtorch_cpu.so"}, LAUNCHER: {"libtorch_cpu.so"}, CUDA_LIBRARY: {"libtorch_cpu.so", "libtorch_cuda.so"}}
+TORCH = {library: {"libtorch_cpu.so"} for library in (CPU_LIBRARY, LAUNCHER)}
+TORCH[CUDA_LIBRARY] = {"libtorch_cpu.so", "libtorch_cuda.so"}
 EXPORTED = {CPU_LIBRARY: "qacg_cpu_", LAUNCHER: "qacg_launch_", CUDA_LIBRARY: "qacg_cuda_"}
 LARGEST_WHEEL = 10 * 10**6  # the package index accepts 100 MB; users without a GPU download the CUDA library too
 STABLE = ("aoti_torch_", "torch_")  # prefixes of torch's stable C functions

@@ -25,7 +25,6 @@ from qacg_kernels.backends.triton.tile_tables import BITS, HEAD_DIMS, KEYS, KIND
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, Residuals, Saved
 from qacg_kernels.functional import problem_of
-from qacg_kernels.operators.schema import backward_op, call_backward, call_forward, forward_op
 
 Pairs = list[tuple[Table, TileEntry]]
 _HEADS, _TOKENS = 12, 8192
@@ -180,8 +179,8 @@ def compile_all(pairs: Pairs) -> None:
         with contextlib.suppress(Exception):
             calls.append(_launch_of(table, entry))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for kernel, programs, arguments, constants, options, _ in calls:
-            pool.submit(kernel.warmup, *arguments, grid=(programs,), **constants, **options)
+        for kernel, grid, arguments, constants, options, _ in calls:
+            pool.submit(kernel.warmup, *arguments, grid=(grid.programs,), **constants, **options)
 
 
 def seconds(table: Table, entry: TileEntry) -> float:
@@ -201,23 +200,23 @@ def seconds(table: Table, entry: TileEntry) -> float:
 
 def _launch_of(table: Table, entry: TileEntry) -> tuple:
     """Returns the arguments of `launch.run` for an entry's kernel, in a call of the entry's kind; launches nothing."""
-    from qacg_kernels.backends.triton import launch
+    from qacg_kernels.backends.triton.first_calls import run_in_python
 
     problem, grad_out = example(entry, torch.device("cuda", torch.cuda.current_device()))
     is_forward, by_queries = entry.kernel.endswith("_forward"), entry.kernel == "query_gradients"
     function = "forward_kernel" if is_forward else "query_blocks_kernel" if by_queries else "key_blocks_kernel"
     found = []
 
-    def find(kernel, programs, arguments, constants, launch_options, device):
+    def find(kernel, grid, arguments, constants, launch_options, device):
         if kernel.fn.__name__ == function:
-            found.append((kernel, programs, arguments, constants, launch_options, device))
+            found.append((kernel, grid, arguments, constants, launch_options, device))
 
     whole = entry.kernel.startswith("whole_row")
-    with trial(table), launch.through(find):
-        outputs = call_forward(forward_op("triton"), problem, Residuals(not whole, not whole))
+    with trial(table):
+        outputs = run_in_python(problem, Residuals(not whole, not whole), find)
         if not is_forward:
             found.clear()
-            call_backward(backward_op("triton"), problem, Saved(grad_out, None, None, *outputs[1:]))
+            run_in_python(problem, Saved(grad_out, None, None, *outputs[1:]), find)
     (call,) = found
     return call
 

@@ -17,7 +17,12 @@ namespace qacg::launch {
 // The tensors of a call. The first kGiven fields are arguments of the operators, in the order of the schemas; a forward
 // writes the fields from kSoftmaxOut to kOut.
 enum Field : int {
-  kQuery, kKey, kValue, kContextQuery, kContextKey, kLambda,  // clang-format off: not one name a line
+  kQuery,
+  kKey,
+  kValue,
+  kContextQuery,
+  kContextKey,
+  kLambda,  // clang-format off: not one name a line
   kGateQuery, kGateContextQuery, kGateKey, kGateContextKey,
   kGateQueryBias, kGateContextQueryBias, kGateKeyBias, kGateContextKeyBias,
   kMask, kKeyLengths, kOffsets, kSeed, kQuasiBias,
@@ -34,8 +39,19 @@ constexpr int kInputs = kGradOut, kGiven = kOut, kDifferentiable = kMask, kFirst
 
 // Numbers of a call that kernels take as arguments.
 enum Scalar : int {
-  kHeads, kQueries, kKeys, kHeadDim, kTokens, kSequences, kThreshold,  // integers; clang-format off
-  kScale, kScore, kQuasi, kKeep, kBeta, kGamma,
+  kHeads,
+  kQueries,
+  kKeys,
+  kHeadDim,
+  kTokens,
+  kSequences,
+  kThreshold,  // integers; clang-format off
+  kScale,
+  kScore,
+  kQuasi,
+  kKeep,
+  kBeta,
+  kGamma,
   kScalars  // clang-format on
 };
 constexpr int kIntegers = kScale;
@@ -129,10 +145,10 @@ class Call {
   bool backward = false;
   int32_t device_type = 0, device = 0;
 
-  bool here[kFields] = {};       // whether the call has a field
-  Layout layouts[kFields];       // of the fields that the call allocates
-  int64_t slots[kSlots];         // valid for fields that are here
-  std::vector<Tensor> kept;      // owns copies and buffers
+  bool here[kFields] = {};  // whether the call has a field
+  Layout layouts[kFields];  // of the fields that the call allocates
+  int64_t slots[kSlots];  // valid for fields that are here
+  std::vector<Tensor> kept;  // owns copies and buffers
   AtenTensorHandle made[kFields] = {};  // owned until `take`
 
   Call() = default;
@@ -157,8 +173,27 @@ class Call {
           &gate_context_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed, &quasi_bias;
       double dropout_p;
       GateForm gate_form;
-    } const arguments{v[0],  v[1],  v[2],  v[3],  v[4],  v[5],  v[6],  v[7],  v[8],  v[9], v[10],
-                      v[11], v[12], v[13], v[14], v[15], v[16], v[17], v[18], options.dropout_p, options.gate_form};
+    } const arguments{v[0],
+                      v[1],
+                      v[2],
+                      v[3],
+                      v[4],
+                      v[5],
+                      v[6],
+                      v[7],
+                      v[8],
+                      v[9],
+                      v[10],
+                      v[11],
+                      v[12],
+                      v[13],
+                      v[14],
+                      v[15],
+                      v[16],
+                      v[17],
+                      v[18],
+                      options.dropout_p,
+                      options.gate_form};
     for (int f = 0; f < kGiven; ++f) {
       if (!views[f]) continue;
       int32_t type = 0, index = 0;
@@ -209,9 +244,10 @@ class Call {
     for (int f = 0; f < kDifferentiable; ++f) {
       if (!views[f]) continue;
       const bool wide = f <= kContextKey;
-      allocated(static_cast<Field>(kFirstGradient + f), wide           ? Layout::dense(views[f])
-                                                        : f == kLambda ? Layout(query, last, type)
-                                                                       : Layout(views[f], views[f].dims, views[f].type));
+      allocated(static_cast<Field>(kFirstGradient + f), wide ? Layout::dense(views[f])
+                                                        : f == kLambda
+                                                            ? Layout(query, last, type)
+                                                            : Layout(views[f], views[f].dims, views[f].type));
     }
     for (const Field f : {kQueryLogit, kDelta, kShift, kWeight}) allocated(f, Layout(query, last, kFloat32));
     allocated(kKeyLogit, Layout(options.column_gate() ? key : query, last, kFloat32));
@@ -338,7 +374,8 @@ class Call {
   AtenTensorHandle empty(const Layout& l, int64_t* address) const {
     AtenTensorHandle handle = nullptr;
     if (aoti_torch_empty_strided(l.dims, l.sizes, l.strides, l.type, device_type, device, &handle)) {
-      refuse("quasi-attention: expected memory for ", l.numel(), " elements, got none from torch, which printed the "
+      refuse("quasi-attention: expected memory for ", l.numel(),
+             " elements, got none from torch, which printed the "
              "reason. If memory is short, use a smaller batch");
     }
     void* data = nullptr;

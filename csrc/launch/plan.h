@@ -36,9 +36,7 @@ struct Key {
 inline uint64_t log2_ceil(int64_t n) { return n > 1 ? std::bit_width(static_cast<uint64_t>(n - 1)) : 0; }
 
 // How Triton specialises an integer: 1 is a constant, multiples of 16 are known, and others have 32 or 64 bits.
-inline uint64_t trait(int64_t n) {
-  return n == 1 ? 1 : (n % 16 == 0 ? 2 : 0) | (n == static_cast<int32_t>(n) ? 0 : 4);
-}
+inline uint64_t trait(int64_t n) { return n == 1 ? 1 : (n % 16 == 0 ? 2 : 0) | (n == static_cast<int32_t>(n) ? 0 : 4); }
 
 inline Key key_of(const Call& c, int saves) {
   Key key;
@@ -93,8 +91,8 @@ struct Kernel {
 
 struct Plan {
   std::vector<Kernel> kernels;
-  int saves = 0;                  // as in `key_of`
-  uint64_t uses = 0;              // the fields that are arguments of the kernels
+  int saves = 0;  // as in `key_of`
+  uint64_t uses = 0;  // the fields that are arguments of the kernels
   int64_t sum_rows = 1, sum_columns = 0;  // of the gate's partial sums
   std::atomic<uint64_t> passed{0};  // the generation of first_calls.h in which the self-check passed
 };
@@ -103,8 +101,9 @@ struct Path {
   std::string_view name;
   int number;
 };
-constexpr Path kFieldPaths[] = {
-    {"call.query", kQuery}, {"call.key", kKey}, {"call.value", kValue},  // clang-format off
+constexpr Path kFieldPaths[] = {{"call.query", kQuery},
+                                {"call.key", kKey},
+                                {"call.value", kValue},  // clang-format off
     {"call.context_query", kContextQuery}, {"call.context_key", kContextKey}, {"call.gate_lambda", kLambda},
     {"call.gate.query.vector", kGateQuery}, {"call.gate.query.context_vector", kGateContextQuery},
     {"call.gate.key.vector", kGateKey}, {"call.gate.key.context_vector", kGateContextKey},

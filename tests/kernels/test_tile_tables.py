@@ -361,10 +361,11 @@ def test_tuning_without_time_saves_no_table(gpu, monkeypatch, capsys, tmp_path):
 
 @pytest.mark.parametrize("limit", [0, 168])
 def test_register_limit_is_passed_to_the_compiler(limit):
-    launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
+    first_calls = pytest.importorskip("qacg_kernels.backends.triton.first_calls")
     shipped, options = tile_tables.shipped("sm_90"), []
     table = replace(shipped, entries=(replace(shipped.entries[0], registers=limit), *shipped.entries[1:]))
     inputs = make_inputs(Case("call", batch=1, heads=2, queries=16, head_dim=64), torch.bfloat16)
-    with tile_tables.trial(table), launch.through(lambda *given: options.append(given[4])):
-        launch.forward(problem_of(*inputs.arguments()), Residuals(False, False))
+    with tile_tables.trial(table):
+        problem = problem_of(*inputs.arguments())
+        first_calls.run_in_python(problem, Residuals(False, False), lambda *given: options.append(given[4]))
     assert [given.get("maxnreg", 0) for given in options] == [limit]

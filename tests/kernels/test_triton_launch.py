@@ -1,6 +1,7 @@
 """Launches of the Triton backend without a GPU: Triton's own Python code runs up to the call of the driver."""
 
 import importlib.util
+import re
 
 import pytest
 import torch
@@ -26,6 +27,16 @@ def test_launch_parameters_equal_those_of_triton(tmp_path):
     from benchmarks.absent_gpu import stub_environment
 
     assert output_of(SUPPORT / "silent_gpu.py", **stub_environment(tmp_path)) == "33 calls\n"
+
+
+@pytest.mark.full
+@needs_triton
+def test_prepared_calls_need_no_python(tmp_path):
+    from benchmarks.absent_gpu import stub_environment
+
+    checks = re.findall(r"^def (\w+)\(\) -> None:", (SUPPORT / "prepared_calls.py").read_text(), re.MULTILINE)
+    found = output_of(SUPPORT / "prepared_calls.py", **stub_environment(tmp_path)).split()
+    assert sorted([*found, "main"]) == sorted(checks)
 
 
 @pytest.mark.full

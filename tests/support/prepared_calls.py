@@ -3,6 +3,7 @@
 The stub launches nothing, so results are not initialised. Prints the name of each check that holds.
 """
 
+import os
 import sys
 import threading
 import warnings
@@ -15,7 +16,9 @@ from torch.utils.checkpoint import checkpoint
 import qacg_kernels as qk
 from benchmarks.absent_gpu import Launch, StubGPU, captured_launches, replace_driver
 from qacg_kernels.backends.triton import prepared, tile_tables
+from qacg_kernels.functional import problem_of
 from qacg_kernels.operators import self_check
+from qacg_kernels.operators.schema import forward_op
 
 OFFSETS = torch.tensor([0, 20, 40], dtype=torch.int32)
 
@@ -83,25 +86,20 @@ def negative_bit_is_resolved() -> None:
 def wrong_calls_raise_the_errors_of_the_validation() -> None:
     query, key, *others = inputs()
     call([query, key, *others])
-    wrong = {
-        "key: expected shape": [query, key[..., :32], *others],
-        "value: expected dtype": [query, key, others[0].float(), *others[1:]],
-        "query: expected a dense tensor": [query.to_sparse(), key, *others],
-    }
-    for message, tensors in wrong.items():
+    for message, tensors, options in (
+        ("key: expected shape", [query, key[..., :32], *others], {}),
+        ("value: expected dtype", [query, key, others[0].float(), *others[1:]], {}),
+        ("query: expected a dense tensor", [query.to_sparse(), key, *others], {}),
+        ("is_causal: expected True or False", inputs(), dict(is_causal=1)),
+        ("scale: expected a number", inputs(), dict(scale="2")),
+        ("dropout_p: expected a probability", inputs(), dict(dropout_p=2.0)),
+    ):
         try:
-            call(tensors)
+            call(tensors, **options)
         except (TypeError, ValueError) as error:
             assert str(error).startswith(message), error
         else:
             raise AssertionError(message)
-    for name, options in {"is_causal": dict(is_causal=1), "scale": dict(scale="2"), "dropout_p": dict(dropout_p=2.0)}.items():
-        try:
-            call(inputs(), **options)
-        except (TypeError, ValueError) as error:
-            assert str(error).startswith(name), error
-        else:
-            raise AssertionError(name)
 
 
 def activation_checkpoint_of_a_first_call_works() -> None:
@@ -149,18 +147,14 @@ def compiled_graphs_run_no_python() -> None:
 
 
 def operators_pass_opcheck() -> None:
-    from qacg_kernels.functional import problem_of
-    from qacg_kernels.operators.schema import forward_op
-
     problem = problem_of(*inputs(grad=True))
+    arguments = (*problem.tensors, *problem.options, False, False)
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
-    torch.library.opcheck(forward_op("triton").default, (*problem.tensors, *problem.options, False, False), test_utils=tests)
+    torch.library.opcheck(forward_op("triton").default, arguments, test_utils=tests)
 
 
 def self_check_runs_prepared_launches() -> None:
     """Must be the last check: results that no kernel writes are wrong, so the backend is disabled."""
-    import os
-
     os.environ["QACG_SELF_CHECK"] = "first"
     self_check.forget()
     tensors = [torch.randn_like(t) for t in inputs()]

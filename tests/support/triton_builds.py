@@ -15,7 +15,7 @@ import triton
 from triton_resources import Resources, resources
 
 from benchmarks.absent_gpu import AbsentGPU
-from qacg_kernels.backends.triton import launch
+from qacg_kernels.backends.triton.first_calls import run_in_python
 from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     KERNELS,
@@ -181,11 +181,11 @@ def compile_build(build: Build) -> dict[str, Resources]:
             compiled[name] = kernel.warmup(*arguments, grid=(grid.programs,), **constants, **options)
 
     triton.runtime.driver.set_active(AbsentGPU(build.architecture))
-    with trial(table), launch.through(compile_only), products_in_tf32(tf32):
-        _, *results = launch.forward(problem, Residuals(saves, saves and not problem.column_gate))
+    with trial(table), products_in_tf32(tf32):
+        _, *results = run_in_python(problem, Residuals(saves, saves and not problem.column_gate), compile_only)
         if build.kernel not in _FORWARD:
             grad_gates = [torch.empty_like(t) if inputs.case.lambda_gradient else None for t in results[-2:]]
-            launch.backward(problem, Saved(inputs.grad_out, *grad_gates, *results))
+            run_in_python(problem, Saved(inputs.grad_out, *grad_gates, *results), compile_only)
     assert compiled, f"{build}: the call launches none of {', '.join(functions)}"
     return {name: resources(kernel) for name, kernel in compiled.items()}
 

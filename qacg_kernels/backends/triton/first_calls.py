@@ -41,12 +41,13 @@ def backward(problem: Problem, saved: Saved) -> Gradients:
 def _run_unchecked(problem: Problem, others: Residuals | Saved) -> ForwardOutputs | Gradients:
     if prepared.in_use() and _prepare(problem, others):
         return prepared.launch(problem, others, launch.multiplies_in_tf32(problem.query))
-    return _run_in_python(problem, others)
+    return run_in_python(problem, others)
 
 
-def _run_in_python(
+def run_in_python(
     problem: Problem, others: Residuals | Saved, record: launch.Launch | None = None
 ) -> ForwardOutputs | Gradients:
+    """Launches the kernels of a call from Python, without a check; with `record`, passes the launches to it instead."""
     if isinstance(others, Residuals):
         return launch_forward(Operation(problem, record=record), others)
     return launch_backward(Operation(problem, others, record), problem, others)
@@ -92,7 +93,7 @@ def _text(problem: Problem, others: Residuals | Saved) -> str | None:
         lines.extend(f"{kind} {path}" for kind, path in parameters)
 
     saves = others.save_softmax_out + 2 * others.save_quasi_out if isinstance(others, Residuals) else 0
-    _run_in_python(problem, others, write)
+    run_in_python(problem, others, write)
     if "" in lines:
         return None
     return "\n".join([f"saves {saves}", f"sums {launch.SUM_ROWS} {launch.sum_columns(problem.head_dim)}", *lines])
