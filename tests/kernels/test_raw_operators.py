@@ -93,7 +93,7 @@ BAD_FORWARD = [
     ("gate", dict(gate_context_key=None), "gate.context_key"),
     ("gate", dict(gate_key_bias=of(H + 1)), r"gate.key_bias: expected shape \(\) or \(1\) or \(2\).*, got .*\(3\)"),
     ("gate", dict(gate_context_key_bias=of(H + 1)), "gate.context_key_bias"),
-    ("gate", dict(gate_key=of(H, D, dtype=torch.bfloat16)), "gate.key: expected .*dtype"),
+    ("gate", dict(gate_key=of(H, D, dtype=torch.float16)), "gate.key: expected .*dtype"),
     ("gate", dict(gate_context_query_bias=of(H, dtype=torch.float64)), "gate.context_query_bias: expected .*dtype"),
     ("gate", dict(gate_form=2), "gate.form"),
     ("gate", {n: of(B, H, S - 1, D) for n in ("key", "value", "context_key")}, "gate: expected"),
