@@ -278,7 +278,7 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, i
     vectors = (gate.query, gate.context_query, gate.key, gate.context_key)
     biases = (gate.query_bias, gate.context_query_bias, gate.key_bias, gate.context_key_bias)
     agree = _agree(*vectors, *[bias for bias in biases if bias is not None])
-    if not agree or gate.query.dtype != query.dtype or gate.query.device != query.device:
+    if not agree or gate.query.dtype not in (query.dtype, row_dtype(query)) or gate.query.device != query.device:
         _check_gate_tensors((*vectors, *biases), query)
     shapes, bias_shapes = ((head_dim,), (1, head_dim), (heads, head_dim)), ((), (1,), (heads,))
     for n, vector in enumerate(vectors):
