@@ -177,9 +177,13 @@ class FusedQuasiAttention(ContextAttention):
             query_gate = self.gate_logits("query", heads[0], heads[3], 1).sigmoid()
             key_gate = self.gate_logits("key", heads[1], heads[4], 1).sigmoid()
             return 1 - (self.beta * query_gate + self.gamma * key_gate)
-        weights, biases = zip(*plain)
+        query, context_query, key, context_key = (weight for weight, _ in plain)
+        biases = [bias for _, bias in plain]
         return GateParameters(
-            *weights,
+            query,
+            context_query,
+            key,
+            context_key,
             query_bias=biases[0],
             key_bias=biases[2],
             beta=self.beta,

@@ -69,7 +69,6 @@ QACG_DEVICE float sum_of_rows(const float* t, const Tensor4& x, int64_t first, i
 }
 
 QACG_DEVICE float sum_of_rows(Element element, const float* t, const Tensor4& x, int64_t first, int rows) {
-  if (element == Element::kFloat32) return sum_of_rows<float>(t, x, first, rows);
   if (element == Element::kFloat16) return sum_of_rows<Float16>(t, x, first, rows);
   return sum_of_rows<Bfloat16>(t, x, first, rows);
 }
@@ -103,7 +102,7 @@ QACG_KERNEL(kGateThreads, 3) gate_partial_sums(QACG_PARAMETER Problem p, QACG_PA
         side == kQuerySide ? (vector % 2 ? p.context_query : p.query) : (vector % 2 ? p.context_key : p.key);
     const int readable = side == kQuerySide ? s.queries : p.column_gate ? s.keys : keys;
     const int rows = static_cast<int>(clamped(readable - first, 0, kPartRows));
-    const int64_t offset = offset_of(x, s, first) + d * x.dim;
+    const int64_t offset = offset_of(x, s, first) + d;
     sums[vector * p.head_dim + d] = sum_of_rows(p.element, logits + side * kPartRows, x, offset, rows);
   }
 }

@@ -5,13 +5,14 @@
 
 namespace qacg::cuda {
 
-enum class Element : int32_t { kFloat32, kFloat16, kBfloat16 };
+enum class Element : int32_t { kFloat16, kBfloat16 };
 enum class Mask : int32_t { kNone, kBoolean, kAdditive };
 
-// (B, H, rows, D) of the call's element type, with element strides; packed tensors have batch stride 0.
+// (B, H, rows, D) of the call's element type, with element strides; packed tensors have batch stride 0. Rows have unit
+// stride and start at multiples of 16 bytes.
 struct Tensor4 {
   void* data;
-  int64_t batch, head, row, dim;
+  int64_t batch, head, row;
 };
 
 // (B, H, rows); of float32, unless a comment states another type.

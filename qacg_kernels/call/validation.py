@@ -25,6 +25,7 @@ from qacg_kernels.utils.torch_internals import surely_one, values_readable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MOST = torch.finfo(torch.float32).max  # kernels compute with numbers in float32
+_Optional = Tensor | None
 
 
 def dense_problem(
@@ -256,7 +257,7 @@ def _check_shape(name: str, t: Tensor, *expected: tuple[int, ...], meaning: str)
 class _Gate(NamedTuple):
     """What describes the gate: the fields of Tensors in order, and those of Options: beta, gamma and gate_form."""
 
-    tensors: tuple[Tensor | None, ...]
+    tensors: tuple[_Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional]
     options: tuple[float, float, int] = (1.0, 1.0, 0)
 
 
@@ -277,8 +278,8 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, i
     vectors = (gate.query, gate.context_query, gate.key, gate.context_key)
     biases = (gate.query_bias, gate.context_query_bias, gate.key_bias, gate.context_key_bias)
     agree = _agree(*vectors, *[bias for bias in biases if bias is not None])
-    if not agree or gate.query.dtype != query.dtype or gate.query.device != query.device:
-        _check_gate_tensors(vectors, biases, query)
+    if not agree or gate.query.dtype not in (query.dtype, row_dtype(query)) or gate.query.device != query.device:
+        _check_gate_tensors((*vectors, *biases), query)
     shapes, bias_shapes = ((head_dim,), (1, head_dim), (heads, head_dim)), ((), (1,), (heads,))
     for n, vector in enumerate(vectors):
         if vector.shape not in shapes:
@@ -299,14 +300,14 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, i
 _GATE_NAMES = tuple(name.replace("_", ".", 1) for name in GATE_PARAMETERS)
 
 
-def _check_gate_tensors(vectors: Sequence[Tensor], biases: Sequence[Tensor | None], query: Tensor) -> None:
+def _check_gate_tensors(parameters: Sequence[Any], query: Tensor) -> None:
     """Validates types, dtypes and devices of the gate's parameters."""
-    for name, t in zip(_GATE_NAMES, (*vectors, *biases)):
+    for name, t in zip(_GATE_NAMES, parameters):
         if t is None and name.endswith("_bias"):
             continue
         _check_tensor(name, t, query, row_dtype(query))
-        if t.dtype != vectors[0].dtype:
-            raise TypeError(f"{name}: expected dtype {vectors[0].dtype} like gate.query, got {t.dtype}")
+        if t.dtype != parameters[0].dtype:
+            raise TypeError(f"{name}: expected dtype {parameters[0].dtype} like gate.query, got {t.dtype}")
 
 
 def _number(name: str, value: object) -> float:

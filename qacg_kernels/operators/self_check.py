@@ -277,7 +277,8 @@ def _can_check_now(query: Tensor) -> bool:
 
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
+        # Not the whole device: that would break a CUDA graph capture of another thread.
+        torch.cuda.current_stream(device).synchronize()
 
 
 def _report(variant: tuple, fault: str) -> str:

@@ -24,7 +24,7 @@ from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_exporting
 
 NAME = "triton"
-MAX_HEAD_DIM = MOST_HEAD_DIM
+MAX_HEAD_DIM, HEAD_DIM_STEP = MOST_HEAD_DIM, 1
 
 # Evaluated at import: Dynamo ignores functools.cache, and older versions of Dynamo cannot trace find_spec.
 INSTALLED = importlib.util.find_spec("triton") is not None
