@@ -26,6 +26,7 @@ from qacg_kernels.operators.schema import (
     backward_op,
     call_backward,
     call_forward,
+    eager_op,
     fake_backward,
     fake_forward,
     forward_op,
@@ -62,7 +63,7 @@ def run_forward(backend: str, problem: Problem, residuals: Residuals, differenti
         return _attended(ForwardOutputs(*outputs))
     if differentiable:
         present = [t for t in problem.tensors if t is not None]
-        return EagerForward.apply(backend, problem, residuals, *present)
+        return _apply(backend, problem, residuals, *present)
     return _attended(_forward_below_autograd(backend, problem, residuals))
 
 
@@ -75,7 +76,7 @@ def _forward_below_autograd(backend: str, problem: Problem, residuals: Residuals
     if backend in python_kernels and torch_internals.can_bypass_dispatcher(problem.tensors):
         return python_kernels[backend].forward(problem, residuals)
     with validated, torch_internals.below_autograd():
-        return call_forward(forward_op(backend), problem, residuals)
+        return call_forward(eager_op(forward_op, backend), problem, residuals)
 
 
 def _backward_below_autograd(backend: str, problem: Problem, saved: Saved) -> Gradients:
@@ -88,7 +89,7 @@ def _backward_below_autograd(backend: str, problem: Problem, saved: Saved) -> Gr
     ):
         return python_kernels[backend].backward(problem, saved)
     with validated, torch_internals.below_autograd():
-        return call_backward(backward_op(backend), problem, saved)
+        return call_backward(eager_op(backward_op, backend), problem, saved)
 
 
 def _save(ctx, problem: Problem, o: ForwardOutputs) -> None:
@@ -176,6 +177,9 @@ class EagerForward(torch.autograd.Function):
     @staticmethod
     def jvp(ctx, *tangents):
         refuse_forward_mode()
+
+
+_apply = torch_internals.direct_apply(EagerForward)
 
 
 class TransformableForward(torch.autograd.Function):

@@ -178,6 +178,14 @@ def without_wrapper(op: torch._ops.OpOverload) -> Callable:
     return getattr(op, "_op", op)
 
 
+def direct_apply(function: type[torch.autograd.Function]) -> Callable:
+    """`function.apply` without the search of all arguments for wrappers that a transform of torch.func has left behind.
+
+    For calls outside of transforms. Saves a tenth of a training step.
+    """
+    return super(torch.autograd.Function, function).apply
+
+
 def compiled_kernel(op: torch._ops.OpOverload) -> Callable:
     """A function that calls an operator's compiled kernel directly, for the self-check.
 

@@ -37,7 +37,7 @@ from qacg_kernels.operators.autograd import (
 )
 from qacg_kernels.operators.schema import NAMESPACE, library, python_kernels
 from qacg_kernels.utils import native_libraries
-from qacg_kernels.utils.torch_internals import is_observed, may_be_batched, without_wrapper
+from qacg_kernels.utils.torch_internals import direct_apply, is_observed, may_be_batched, without_wrapper
 
 NAME = "triton"
 # Bits of the argument `present` (csrc/launch/launcher.cpp): of the fields of Tensors and Saved, and two more.
@@ -294,8 +294,7 @@ class PreparedForward(torch.autograd.Function):
     jvp = EagerForward.jvp
 
 
-# That of Function looks for leaked wrappers of torch.func among all arguments, which takes a tenth of a step.
-_apply = super(torch.autograd.Function, PreparedForward).apply
+_apply = direct_apply(PreparedForward)
 
 
 def _gradients(tensors: Sequence[Tensor], present: int, max_seqlen: int, number: int) -> list[Tensor]:
