@@ -25,7 +25,7 @@ def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
     Calls `first_call` of the self-check until the launch plan is marked as checked.
     """
     op = Operation(problem)
-    if op.plan.checked or launch.is_replaced():
+    if op.plan.checked:
         return launch_forward(op, residuals)
     return CHECK.first_call(problem, residuals, op.plan.mark_checked)
 
@@ -33,7 +33,7 @@ def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
 def backward(problem: Problem, saved: Saved) -> Gradients:
     """Implements qacg::triton_attention_backward. Calls `first_call` as `forward` does."""
     op = Operation(problem, saved)
-    if op.plan.checked or launch.is_replaced():
+    if op.plan.checked:
         return launch_backward(op, problem, saved)
     return CHECK.first_call(problem, saved, op.plan.mark_checked)
 
@@ -45,12 +45,12 @@ def _run_unchecked(problem: Problem, others: Residuals | Saved) -> ForwardOutput
 
 
 def run_in_python(
-    problem: Problem, others: Residuals | Saved, record: launch.Launch | None = None
+    problem: Problem, others: Residuals | Saved, through: launch.Launch = launch.run
 ) -> ForwardOutputs | Gradients:
-    """Launches the kernels of a call from Python, without a check; with `record`, passes the launches to it instead."""
+    """Runs a call from Python, without a check; `through` is called for each kernel."""
     if isinstance(others, Residuals):
-        return launch_forward(Operation(problem, record=record), others)
-    return launch_backward(Operation(problem, others, record), problem, others)
+        return launch_forward(Operation(problem, through=through), others)
+    return launch_backward(Operation(problem, others, through), problem, others)
 
 
 CHECK = self_check.Kernel(NAME, _run_unchecked)

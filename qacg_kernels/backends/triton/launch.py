@@ -6,7 +6,7 @@ Calls that differ only in the addresses and values of their tensors share a laun
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -176,7 +176,6 @@ class LaunchPlan:
         like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in problem.wide]
         self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
         self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
-        self.prepared: dict[tuple, Callable] = {}
         self.checked = False  # whether the self-check has compared this plan's kernels
 
     def mark_checked(self) -> None:
@@ -283,16 +282,13 @@ def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> 
 
 
 class Operation:
-    """One call: its inputs as kernel arguments, and its launch plan.
-
-    With `record`, its launches call this function instead.
-    """
+    """One call: its inputs as kernel arguments, its launch plan, and the function that launches kernels."""
 
     def __init__(
-        self, problem: Problem, others: tuple[Tensor | None, ...] = (), record: "Launch | None" = None
+        self, problem: Problem, others: tuple[Tensor | None, ...] = (), through: "Launch | None" = None
     ) -> None:
         self.plan = plan = launch_plan(problem, others)
-        self.record = record
+        self.through = through or run
         inputs, options = problem.tensors, problem.options
         gate_lambda, lengths, offsets = inputs.gate_lambda, inputs.key_lengths, inputs.cu_seqlens
         quasi_bias = inputs.quasi_bias
@@ -305,7 +301,6 @@ class Operation:
             gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
             gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, options.beta, options.gamma),
             mask=mask_of(inputs.attn_mask),
-            # Written out twice: a function call would add launch overhead.
             key_lengths=None if lengths is None else Integers(lengths, lengths.stride(0)),
             cu_seqlens=None if offsets is None else Integers(offsets, offsets.stride(0)),
             seed=inputs.dropout_seed if options.dropout_p > 0 else None,
@@ -335,40 +330,11 @@ class Operation:
         `role` is the kernel's name in the tile tables; None for kernels without tile sizes. `over` and `per` are those
         of a Grid; 0 stands for the block of queries or keys in `config`.
         """
-        plan, arguments = self.plan, (self.call, *arguments)
-        name = (kernel.__name__, role, *constants.values(), *[a is None for a in arguments])
-        prepared = plan.prepared.get(name)
-        through = self.record or _launch
-        if prepared is not None and through is run:
-            prepared(*arguments)
-            return
+        plan = self.plan
         config, options = plan.config(role)
         grid = plan.grid(over, per or (config.block_m if over == "queries" else config.block_n))
         constants["config"] = config
-        if through is not run or interpreted() or not grid.programs:
-            through(kernel, grid, arguments, constants, options, plan.device)
-        elif prepared := _prepare(kernel, grid, arguments, constants, options, plan.device):
-            plan.prepared[name] = prepared
-            prepared(*arguments)
-
-
-def _prepare(kernel, grid: Grid, arguments, constants, options, device: torch.device) -> Callable | None:
-    """Compiles a kernel and returns a function that launches it like `run`, but does not inspect the arguments.
-
-    Returns None if Triton's `jit_cache_hook` handled the compilation, so that there is nothing to launch.
-    """
-    with on(device):
-        compiled = kernel.warmup(*arguments, grid=(grid.programs,), **constants, **options)
-        if compiled is None:
-            return None
-        runner = compiled[grid.programs, 1, 1]
-    others = tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
-
-    def prepared(*arguments) -> None:
-        with on(device):
-            runner(*arguments, *others)
-
-    return prepared
+        self.through(kernel, grid, (self.call, *arguments), constants, options, plan.device)
 
 
 def on(device: torch.device) -> contextlib.AbstractContextManager:
@@ -396,25 +362,6 @@ def run(
     if grid.programs:
         with on(device):
             kernel[(grid.programs,)](*arguments, **constants, **options)
-
-
-_launch: Launch = run
-
-
-def is_replaced() -> bool:
-    """Whether `through` is active."""
-    return _launch is not run
-
-
-@contextlib.contextmanager
-def through(other: Launch) -> Iterator[None]:
-    """A context manager: every launch calls `other`, with the arguments of `run`, instead of launching a kernel."""
-    global _launch  # noqa: PLW0603
-    before, _launch = _launch, other
-    try:
-        yield
-    finally:
-        _launch = before
 
 
 def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:
