@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 from silent_gpu import STUB, call, inputs, vectors
 from torch.utils.checkpoint import checkpoint
+from triton import knobs
 
 import qacg_kernels as qk
 from benchmarks.absent_gpu import Launch, StubGPU, captured_launches, replace_driver
@@ -153,6 +154,20 @@ def operators_pass_opcheck() -> None:
     torch.library.opcheck(forward_op("triton").default, arguments, test_utils=tests)
 
 
+def launch_hooks_are_called() -> None:
+    names: list[str] = []
+
+    def note(metadata) -> None:
+        names.append(metadata.get()["name"])
+
+    call(inputs())
+    knobs.runtime.launch_enter_hook.add(note)
+    call(inputs())
+    knobs.runtime.launch_enter_hook.remove(note)
+    assert names == ["forward_kernel"]
+    launches_without_python(lambda: call(inputs()))
+
+
 def self_check_runs_prepared_launches() -> None:
     """Must be the last check: results that no kernel writes are wrong, so the backend is disabled."""
     os.environ["QACG_SELF_CHECK"] = "first"
@@ -179,6 +194,7 @@ CHECKS = (
     second_derivative_is_refused,
     compiled_graphs_run_no_python,
     operators_pass_opcheck,
+    launch_hooks_are_called,
     self_check_runs_prepared_launches,
 )
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 import torch
+from triton import knobs
 
 from qacg_kernels.backends.triton import NAME, launch, prepared, residuals
 from qacg_kernels.backends.triton.launch import Grid, Operation, launch_backward, launch_forward, plans
@@ -39,7 +40,7 @@ def backward(problem: Problem, saved: Saved) -> Gradients:
 
 
 def _run_unchecked(problem: Problem, others: Residuals | Saved) -> ForwardOutputs | Gradients:
-    if prepared.in_use() and _prepare(problem, others):
+    if prepared.in_use() and not prepared.is_hooked() and _prepare(problem, others):
         return prepared.launch(problem, others, launch.multiplies_in_tf32(problem.query))
     return run_in_python(problem, others)
 
@@ -53,6 +54,7 @@ def run_in_python(
     return launch_backward(Operation(problem, others, through), problem, others)
 
 
+prepared.use_hooks_of(knobs.runtime)
 CHECK = self_check.Kernel(NAME, _run_unchecked)
 self_check.restarts["launch plans"] = plans.clear
 

@@ -55,6 +55,8 @@ _ARGUMENTS = "(Tensor[] tensors, int present, int max_seqlen, int options"
 _PLAIN = frozenset((Tensor, Parameter))
 names: tuple[str, ...] = ()  # values of the argument `backend` for which calls may be prepared
 _run = None  # qacg::triton_run
+_runtime = None  # triton.knobs.runtime, once Triton is imported
+_paused = False
 _registered: list[str] = []  # torch's dispatch keys for which the library's operators are registered
 _numbers: dict[tuple, int] = {}  # of options, and whether float32 products are in TF32
 _options: list[Options] = []  # by number; scale is NaN for the default
@@ -68,8 +70,8 @@ def _library() -> ctypes.CDLL | None:
     loaded = ctypes.CDLL(str(path))
     loaded.qacg_launch_options.argtypes = [ctypes.c_bool, ctypes.c_bool, ctypes.c_int64, ctypes.c_double * 5]
     loaded.qacg_launch_options.restype = ctypes.c_int64
-    for function in (loaded.qacg_launch_register, loaded.qacg_launch_check_in, loaded.qacg_launch_tf32):
-        function.restype = None
+    for name in ("register", "check_in", "pause", "tf32"):
+        getattr(loaded, f"qacg_launch_{name}").restype = None
     return loaded
 
 
@@ -109,6 +111,25 @@ def forget() -> None:
     """Drops all prepared launches."""
     if _registered:
         self_check.restarts[NAME]()
+
+
+def use_hooks_of(runtime: object) -> None:
+    """Tells where Triton's launch hooks are; `runtime` is triton.knobs.runtime."""
+    global _runtime  # noqa: PLW0603
+    _runtime = runtime
+
+
+def is_hooked() -> bool:
+    """Whether Triton's launch hooks are in use, which only launches from Python call; pauses the library meanwhile."""
+    global _paused  # noqa: PLW0603
+    hooked = False
+    if _runtime is not None:
+        for hook in (_runtime.launch_enter_hook, _runtime.launch_exit_hook):
+            hooked = hooked or bool(getattr(hook, "calls", hook))
+    if hooked != _paused:
+        _paused = hooked
+        _library().qacg_launch_pause(hooked)
+    return hooked
 
 
 def _first_call(*call):
@@ -225,6 +246,7 @@ def attend(
         or (is_causal is not False and is_causal is not True)
         or max_seqlen.__class__ is not int
         or is_observed()
+        or is_hooked()
     ):
         return None
     tf32 = query.dtype is torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
