@@ -35,7 +35,7 @@ from qacg_kernels.operators.autograd import (
     call_gradients,
     define_first_calls,
 )
-from qacg_kernels.operators.schema import NAMESPACE, library, python_kernels
+from qacg_kernels.operators.schema import NAMESPACE, library
 from qacg_kernels.utils import native_libraries
 from qacg_kernels.utils.torch_internals import direct_apply, is_observed, may_be_batched, without_wrapper
 
@@ -101,7 +101,6 @@ def register(key: str, auto: bool = True) -> None:
         library.define(f"{NAME}_add_plan{_ARGUMENTS}, bool chosen, Tensor text) -> bool")
         define_first_calls(NAME, _first_call)
         self_check.compiled(NAME, loaded.qacg_launch_check_in)
-        python_kernels.pop(NAME)
     loaded.qacg_launch_register(NAMESPACE.encode(), key.encode())
     _registered.append(key)
     _run, names = without_wrapper(_operator("run")), (NAME, "auto") if auto else (NAME,)
