@@ -34,13 +34,11 @@ WHOLE_TILES = tuple(
     Case(f"bias, whole tiles, {dims} dims", batch=1, heads=2, queries=80, keys=192, head_dim=dims, quasi_bias=bias)
     for dims, bias in ((32, "per_query"), (64, "per_query"), (128, "per_head"))
 )
-LIMIT = 163 * 1024  # of a block's shared memory
-NARROW_LIMIT = 99 * 1024  # with the narrow shapes of the backward
 
 
 @pytest.fixture(autouse=True)
 def library(emulate_gpu):
-    return emulate_gpu(LIMIT)
+    return emulate_gpu()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -55,11 +53,9 @@ def test_tiled_case_meets_the_error_rule(case, dtype):
     check(case, "cuda", dtype, "cpu")
 
 
-@pytest.mark.parametrize("limit", [LIMIT, NARROW_LIMIT])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", STRIPS + WHOLE_TILES, ids=lambda case: case.name)
-def test_strips_meet_the_error_rule(case, dtype, limit, monkeypatch):
-    monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(limit))
+def test_strips_meet_the_error_rule(case, dtype):
     check(case, "cuda", dtype, "cpu")
 
 
@@ -168,11 +164,9 @@ ORDERED = (
 )
 
 
-@pytest.mark.parametrize("limit", [LIMIT, NARROW_LIMIT])
 @pytest.mark.parametrize("case", ORDERED, ids=lambda case: case.name)
-def test_order_of_warps_and_copies_changes_no_bit(case, limit, monkeypatch):
+def test_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
     """A missing barrier or wait for copies would change bits."""
-    monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(limit))
     inputs = make_inputs(case, torch.bfloat16)
     expected = evaluate(inputs, through_backend("cuda"))
     for seed in range(1, 6):
