@@ -11,7 +11,6 @@ import torch
 from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from judging import assert_same_bits, check, compare, judges_of
 
-import qacg_kernels as qk
 from qacg_kernels.backends import cuda
 from qacg_kernels.functional import problem_of
 from qacg_kernels.operators import self_check
@@ -175,18 +174,17 @@ def test_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "dtype", "reason"),
+    ("head_dim", "dtype", "message"),
     [
-        (20, torch.bfloat16, "head size: expected a multiple of 8 up to 128, got 20"),
-        (136, torch.bfloat16, "head size: expected a multiple of 8 up to 128, got 136"),
-        (16, torch.float32, "dtype: expected float16 or bfloat16, got float32"),
+        (20, torch.bfloat16, "query: expected a head size that is a multiple of 8 up to 128 .*, got 20"),
+        (136, torch.bfloat16, "query: expected a head size that is a multiple of 8 up to 128 .*, got 136"),
+        (16, torch.float32, "query: expected dtype float16 or bfloat16"),
     ],
 )
-def test_call_outside_the_limits_is_named(head_dim, dtype, reason):
+def test_raw_operator_rejects_calls_outside_its_limits(head_dim, dtype, message):
     inputs = make_inputs(Case("limits", queries=5, head_dim=head_dim), dtype)
-    assert qk.explain(*inputs.arguments(), **inputs.options).reasons["cuda"] == [reason]
     problem = problem_of(*inputs.arguments(), **inputs.options)
-    with pytest.raises(RuntimeError, match="query: expected"):
+    with pytest.raises(RuntimeError, match=message):
         torch.ops.qacg.cuda_attention(*problem.tensors, *problem.options)
 
 
