@@ -61,9 +61,9 @@ Rows rows(const Tensor& t) {
   return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
 }
 
-// A gate vector (D) or (H, D), or with own_dims = 0 a bias () or (H).
+// A gate vector (D), (1, D) or (H, D), or with own_dims = 0 a bias (), (1) or (H).
 PerHead per_head(const Tensor& t, int64_t own_dims) {
-  return {t.data_ptr(), t.dim() > own_dims ? t.stride(0) : 0, own_dims ? t.stride(t.dim() - 1) : 0};
+  return {t.data_ptr(), t.dim() > own_dims && t.size(0) > 1 ? t.stride(0) : 0, own_dims ? t.stride(t.dim() - 1) : 0};
 }
 
 // A problem and the tensors that its pointers point into.
@@ -128,9 +128,10 @@ void describe_gate(Call& call, const Arguments& a) {
     p.lambda = rows(*a.gate_lambda);
     return;
   }
-  for (int v = 0; v < 4; ++v) p.gate_vectors[v] = per_head(*a.vector(v), 1);
-  for (int side = 0; side < 2; ++side) {
-    if (a.bias(side)) p.gate_biases[side] = per_head(*a.bias(side), 0);
+  p.float32_gate = a.gate_query->scalar_type() == ScalarType::Float;
+  for (int n = 0; n < 4; ++n) {
+    p.gate_vectors[n] = per_head(*a.vector(n), 1);
+    if (a.bias(n)) p.gate_biases[n] = per_head(*a.bias(n), 0);
   }
 }
 
@@ -245,22 +246,22 @@ BackwardResult attention_backward(const Tensor& grad_out, const OptionalTensor& 
     g.lambda = rows(results.back());
   }
   const auto gradient_of = [&](const OptionalTensor& t) {
-    return results.emplace_back(has_vectors && t ? empty(query, sizes_of(*t), type) : no_rows(query, type));
+    return results.emplace_back(has_vectors && t ? empty(query, sizes_of(*t), t->scalar_type()) : no_rows(query, type));
   };
   for (int v = 0; v < 4; ++v) {
     const Tensor gradient = gradient_of(arguments.vector(v));
     if (has_vectors) g.gate_vectors[v] = per_head(gradient, 1);
   }
-  for (int side = 0; side < 2; ++side) {
-    const Tensor gradient = gradient_of(arguments.bias(side));
-    if (has_vectors && arguments.bias(side)) g.gate_biases[side] = per_head(gradient, 0);
+  for (int b = 0; b < 4; ++b) {
+    const Tensor gradient = gradient_of(arguments.bias(b));
+    if (has_vectors && arguments.bias(b)) g.gate_biases[b] = per_head(gradient, 0);
   }
 
   const auto run = p.element == Element::kFloat16 ? run_backward<Float16> : run_backward<Bfloat16>;
   check_launch(run(p, g, stream.handle()));
   if (has_vectors) check_launch(run_gate_sums(p, g, stream.handle()));
-  return {results[0], results[1], results[2], results[3], results[4],  results[5],
-          results[6], results[7], results[8], results[9], results[10], results[11]};
+  return {results[0], results[1], results[2], results[3],  results[4],  results[5],  results[6],
+          results[7], results[8], results[9], results[10], results[11], results[12], results[13]};
 }
 
 constexpr first_calls::Operator kForward{"cuda_attention", first_calls::kForward},

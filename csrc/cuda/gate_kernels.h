@@ -11,7 +11,7 @@ constexpr int kPartRows = kGateThreads / 2;  // queries and keys in a partial su
 // Rows that a thread reads before it adds them. The reads are in a block of code without branches: between branches,
 // the compiler places each read next to its use, and the warp waits for one row after the other.
 constexpr int kRowsAtOnce = 16;
-constexpr int kGateItems = 6;  // four vectors and two biases
+constexpr int kGateItems = 8;  // four vectors and four biases
 constexpr int kSumColumns = 8, kSumRows = kGateThreads / kSumColumns;  // columns and rows that gate_sums reads at once
 constexpr int64_t kGateShared = kGateThreads * sizeof(float);
 
@@ -119,7 +119,7 @@ QACG_KERNEL(kGateThreads, 2) gate_sums(QACG_PARAMETER Problem p, QACG_PARAMETER 
   const bool shared_by_heads = to.head == 0;
   const int dims = vector ? p.head_dim : 1, d = first_dim + thread_index() % kSumColumns;
   if (!to.data || first_dim >= dims || head >= (shared_by_heads ? 1 : p.heads)) return;
-  const int64_t width = gate_sums_width(p), column = (vector ? item * p.head_dim : 4 * p.head_dim + item - 4) + d;
+  const int64_t width = gate_sums_width(p), column = (vector ? item * p.head_dim : 4 * p.head_dim + (item - 4) / 2) + d;
   // The sums of a head that does not share its parameters are p.heads rows apart.
   const int64_t apart = (shared_by_heads ? 1 : p.heads) * width;
   const int rows = static_cast<int>(g.gate_parts * p.sequences * (shared_by_heads ? p.heads : 1));
@@ -141,7 +141,12 @@ QACG_KERNEL(kGateThreads, 2) gate_sums(QACG_PARAMETER Problem p, QACG_PARAMETER 
   if (thread_index() >= kSumColumns || d >= dims) return;
   float total = 0.0f;
   for (int n = 0; n < kSumRows; ++n) total += sums[n * kSumColumns + thread_index()];
-  write(p.element, to.data, head * to.head + d * to.dim, total);
+  const int64_t offset = head * to.head + d * to.dim;
+  if (p.float32_gate) {
+    static_cast<float*>(to.data)[offset] = total;
+  } else {
+    write(p.element, to.data, offset, total);
+  }
 }
 
 }  // namespace qacg::cuda

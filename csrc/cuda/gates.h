@@ -14,14 +14,18 @@ QACG_DEVICE float warp_sum(float x) {
 // too if there are no queries.
 QACG_DEVICE bool has_gate_vectors(const Problem& p) { return p.gate_vectors[0].data != nullptr; }
 
+QACG_DEVICE float gate_parameter(const Problem& p, const Sequence& s, const PerHead& t, int d) {
+  const int64_t offset = s.head * t.head + d * t.dim;
+  return p.float32_gate ? static_cast<const float*>(t.data)[offset] : read(p.element, t.data, offset);
+}
+
 QACG_DEVICE float gate_vector(const Problem& p, const Sequence& s, int vector, int d) {
-  const PerHead& v = p.gate_vectors[vector];
-  return read(p.element, v.data, s.head * v.head + d * v.dim);
+  return gate_parameter(p, s, p.gate_vectors[vector], d);
 }
 
 QACG_DEVICE float gate_bias(const Problem& p, const Sequence& s, Side side) {
-  const PerHead& b = p.gate_biases[side];
-  return b.data ? read(p.element, b.data, s.head * b.head) : 0.0f;
+  const PerHead &own = p.gate_biases[2 * side], &context = p.gate_biases[2 * side + 1];
+  return (own.data ? gate_parameter(p, s, own, 0) : 0.0f) + (context.data ? gate_parameter(p, s, context, 0) : 0.0f);
 }
 
 // A column gate treats keys at and beyond the length as zeros and does not read them.

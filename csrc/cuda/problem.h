@@ -21,7 +21,7 @@ struct Rows {
   int64_t batch, head, row;
 };
 
-// A gate vector (H, D) of the call's element type, or (D) with a head stride of 0. A bias has no D: (H) or ().
+// A gate vector (H, D), with a head stride of 0 if the heads share it. A bias has no D.
 struct PerHead {
   void* data;
   int64_t head, dim;
@@ -47,7 +47,8 @@ struct Problem {
   Tensor4 query, key, value, context_query, context_key;
   Rows lambda;              // of the element type; null if the call has gate vectors
   PerHead gate_vectors[4];  // query, context query, key, context key; or null
-  PerHead gate_biases[2];   // query, key; or null
+  PerHead gate_biases[4];   // query, context query, key, context key; each may be null
+  bool float32_gate;        // whether vectors, biases and their gradients are float32, else of the element type
   bool column_gate;
   float beta, gamma;
 
@@ -85,7 +86,7 @@ struct Gradients {
   // Partial sums, (gate_parts, sequences, heads, 4 vectors of D and 2 biases), and the outgoing gradients.
   float* gate_sums;
   int64_t gate_parts;
-  PerHead gate_vectors[4], gate_biases[2];
+  PerHead gate_vectors[4], gate_biases[4];
 };
 
 }  // namespace qacg::cuda

@@ -126,11 +126,12 @@ def assert_within_budget(
     eager: Tensor,
     exact: Tensor,
     scale: Tensor | None = None,
+    dtype: torch.dtype | None = None,
     *,
     where: str = "",
 ) -> None:
     """Raises AssertionError, which begins with `where`, if `judge` finds a tensor outside of its budget."""
-    verdict = judge(name, got, eager, exact, scale)
+    verdict = judge(name, got, eager, exact, scale, dtype)
     if verdict.ok:
         return
     at = verdict.worst

@@ -33,7 +33,7 @@ def drawn(number, head_dims):
         heads=pick((1, 2, 3)),
         head_dim=pick(head_dims),
         queries=queries,
-        gate=pick(("lambda", "shared", "per_head")),
+        gate=pick(("lambda", "shared", "one_row", "per_head")),
         is_causal=chance.random() < 0.3,
         dropout_p=pick((0.0, 0.0, 0.1, 0.5)),
         scale=pick((None, None, 0.1, -0.3)),
@@ -44,7 +44,9 @@ def drawn(number, head_dims):
     if options["gate"] != "lambda":
         options |= dict(
             form=pick(("row", "row", "column")),
-            bias=pick((None, "shared", "per_head")),
+            bias=pick((None, "shared", "one_row", "per_head")),
+            context_bias=pick((None, "shared", "one_row", "per_head")),
+            float32_gate=chance.random() < 0.5,
             beta=pick((1.0, 0.5, -1.0)),
             gamma=pick((1.0, 0.3, 0.0)),
         )

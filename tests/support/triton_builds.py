@@ -62,6 +62,7 @@ WIDE_KEYS_STACK = 320
 
 ONE_QUERY = "one query"
 _HEAVY = dict(mask="additive", is_causal=True, dropout_p=0.1, gate="per_head", bias="per_head", key_lengths=True)
+_HEAVY |= dict(context_bias="shared", float32_gate=True)
 VARIANTS: dict[str, dict[str, object]] = {
     "lambda": dict(),
     "row gate, lengths, causal": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True),

@@ -92,11 +92,11 @@ def mask_of(t: Tensor | None) -> Mask | None:
 
 
 def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
-    """Returns a gate vector or a bias as PerHead; all heads share it if it has `shared_dims` dimensions."""
+    """Returns a gate vector or a bias as PerHead; heads share it if it has `shared_dims` dimensions or one row."""
     if t is None:
         return None
     t = t.contiguous()
-    return PerHead(t, 0 if t.dim() == shared_dims else t.stride(0))
+    return PerHead(t, 0 if t.dim() == shared_dims or t.shape[0] == 1 else t.stride(0))
 
 
 class Layout(NamedTuple):
@@ -240,8 +240,9 @@ def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
     inputs = p.tensors
     query = inputs.query
     facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*inputs, *others)]
-    # The dtypes of these four tensors determine those of all others.
-    dtypes = [None if t is None else t.dtype for t in (query, inputs.attn_mask, inputs.key_lengths, inputs.cu_seqlens)]
+    # The dtypes of these tensors determine those of all others.
+    of_dtype = (query, inputs.gate_query, inputs.attn_mask, inputs.key_lengths, inputs.cu_seqlens)
+    dtypes = [None if t is None else t.dtype for t in of_dtype]
     return (query.device, *dtypes, _multiplies_in_tf32(query), *p.options, *facts)
 
 
@@ -260,14 +261,9 @@ def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> Lau
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
-    """Returns a Gate of the four vectors and two biases, or of their gradients, in the operator schema's order."""
-    query, context_query, key, context_key, query_bias, key_bias = parameters
-    return Gate(
-        Side(per_head(query, 1), per_head(context_query, 1), per_head(query_bias, 0)),
-        Side(per_head(key, 1), per_head(context_key, 1), per_head(key_bias, 0)),
-        beta,
-        gamma,
-    )
+    """Returns a Gate of the four vectors and four biases, or of their gradients, in the operator schema's order."""
+    vectors, biases = [per_head(t, 1) for t in parameters[:4]], [per_head(t, 0) for t in parameters[4:]]
+    return Gate(Side(*vectors[:2], *biases[:2]), Side(*vectors[2:], *biases[2:]), beta, gamma)
 
 
 class Operation:
@@ -475,14 +471,14 @@ def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Save
         op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads)
 
     parameters = problem.gate_parameters
-    of_gate = _gate_gradients(op, parameters, grads.query_logit, grads.key_logit) if has_vectors else [None] * 6
+    of_gate = _gate_gradients(op, parameters, grads.query_logit, grads.key_logit) if has_vectors else [None] * 8
     return call_problem.Gradients(*[None if rows is None else rows.data for rows in grads[:6]], *of_gate)
 
 
 def _gate_gradients(
     op: Operation, parameters: Sequence[Tensor | None], query_logit: Strided, key_logit: Strided
 ) -> list[Tensor | None]:
-    """Returns the gradients of the gate's four vectors and two biases, contiguous; None for an absent bias.
+    """Returns the gradients of the gate's four vectors and four biases, contiguous; None for an absent bias.
 
     `query_logit` and `key_logit` are tq and tk of MATH.md, eq. 14, one float32 value per query or key.
     """
@@ -495,7 +491,7 @@ def _gate_gradients(
     allocate = torch.empty_like if plan.heads else torch.zeros_like
     grads = [None if t is None else allocate(t, memory_format=torch.contiguous_format) for t in parameters]
     targets = _gate_of(grads, op.call.gate.beta, op.call.gate.gamma)
-    programs = 2 * plan.heads * (2 * block_d // _ADDED_COLUMNS + 1)
+    programs = 2 * plan.heads * (2 * block_d // _ADDED_COLUMNS + 2)
     tile = {"ROWS": _SUM_ROWS, "COLUMNS": _ADDED_COLUMNS, "ADDED": _ADDED_SUMS}
     op.launch(gate_gradients_kernel, None, programs, sums, plan.sequences, targets, **tile)
     return grads
