@@ -1,6 +1,6 @@
-"""Forward and backward of the Triton backend: plans a call, allocates its results and launches the kernels.
+"""Forward and backward of the Triton backend from Python: plans a call, allocates its results, launches the kernels.
 
-Calls that differ only in the addresses and values of their tensors share a launch plan. Imports Triton.
+Ordinary calls run here only once of a kind: csrc/launch repeats their launches. Imports Triton.
 """
 
 import contextlib
@@ -130,11 +130,10 @@ class Grid(NamedTuple):
 
 
 class LaunchPlan:
-    """Everything that the launches of a call require except its tensors. Calls with the same `_key` share a plan."""
+    """Everything that the launches of a call require except its tensors."""
 
     def __init__(self, problem: Problem) -> None:
         query, key, scale, dropout_p = problem.query, problem.key, problem.scale, problem.dropout_p
-        self.trial = tile_tables.on_trial
         self.table = table = tile_tables.table_for(query.device)
         self.device, self.dtype = query.device, query.dtype
         self.packed = problem.packed
@@ -167,19 +166,10 @@ class LaunchPlan:
             table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.kind, self.queries, self.keys)
             for kernel in ("whole_row_forward", "whole_row_backward")
         )
-        # None for a tensor that must be copied first, because its last stride is not 1.
-        self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in problem.wide]
-        self.gate_lambda = None if problem.gate_lambda is None else strides(problem.gate_lambda, self.packed)
-        bias = problem.quasi_bias  # expanded, it has stride 0 where it broadcasts
-        self.quasi_bias = None if bias is None else strides(bias.expand(query.shape[:-1]), self.packed)
         # Layouts of the output and of the inputs' gradients, and of tensors with one value per query or per key.
         like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in problem.wide]
         self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
         self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
-        self.checked = False  # whether the self-check has compared this plan's kernels
-
-    def mark_checked(self) -> None:
-        self.checked = True
 
     def query_values(self) -> Strided:
         """Returns an uninitialised float32 tensor with one value per query."""
@@ -237,42 +227,10 @@ class LaunchPlan:
         return Grid(over, per, blocks * self.heads * self.sequences)
 
 
-plans: dict[tuple, LaunchPlan] = {}
-_MOST_PLANS = 512  # without csrc/launch, packed calls have a plan for each number of tokens
-
-
 def multiplies_in_tf32(query: Tensor) -> bool:
     if query.dtype != torch.float32 or torch.version.hip:
         return False
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
-
-
-def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
-    """Returns everything that Triton specialises kernels for: options, and every input's shape, strides and alignment.
-
-    Tensors that the call allocates are aligned, and their layouts follow from the inputs.
-    """
-    inputs = p.tensors
-    query = inputs.query
-    facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*inputs, *others)]
-    # The dtypes of these tensors determine those of all others.
-    of_dtype = (query, inputs.gate_query, inputs.attn_mask, inputs.key_lengths, inputs.cu_seqlens)
-    dtypes = [None if t is None else t.dtype for t in of_dtype]
-    return (query.device, *dtypes, multiplies_in_tf32(query), *p.options, *facts)
-
-
-def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
-    """Returns the launch plan of a call, from the cache if an earlier call had the same `_key` and tile table.
-
-    `others` are further tensors that the kernels read, in the backward those of `Saved`.
-    """
-    key = _key(problem, others)
-    plan = plans.get(key)
-    if plan is None or plan.trial is not tile_tables.on_trial:
-        if len(plans) >= _MOST_PLANS:
-            plans.pop(next(iter(plans)), None)  # the oldest; another thread may have removed it
-        plan = plans[key] = LaunchPlan(problem)
-    return plan
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
@@ -284,27 +242,21 @@ def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> 
 class Operation:
     """One call: its inputs as kernel arguments, its launch plan, and the function that launches kernels."""
 
-    def __init__(
-        self, problem: Problem, others: tuple[Tensor | None, ...] = (), through: "Launch | None" = None
-    ) -> None:
-        self.plan = plan = launch_plan(problem, others)
-        self.through = through or run
-        inputs, options = problem.tensors, problem.options
+    def __init__(self, problem: Problem, through: "Launch") -> None:
+        self.plan = plan = LaunchPlan(problem)
+        self.through = through
+        inputs, options, packed = problem.tensors, problem.options, plan.packed
         gate_lambda, lengths, offsets = inputs.gate_lambda, inputs.key_lengths, inputs.cu_seqlens
-        quasi_bias = inputs.quasi_bias
-        wide = (inputs.query, inputs.key, inputs.value, inputs.context_query, inputs.context_key)
+        bias, rows = inputs.quasi_bias, inputs.query.shape[:-1]  # expanded, a bias has stride 0 where it broadcasts
         self.call = Call(
-            *[
-                Strided(t, *strides) if strides else strided(t.contiguous(), plan.packed)
-                for t, strides in zip(wide, plan.wide)
-            ],
-            gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
+            *[strided(t if has_dense_rows(t) else t.contiguous(), packed) for t in problem.wide],
+            gate_lambda=strided(gate_lambda, packed),
             gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, options.beta, options.gamma),
             mask=mask_of(inputs.attn_mask),
             key_lengths=None if lengths is None else Integers(lengths, lengths.stride(0)),
             cu_seqlens=None if offsets is None else Integers(offsets, offsets.stride(0)),
             seed=inputs.dropout_seed if options.dropout_p > 0 else None,
-            quasi_bias=None if quasi_bias is None else Strided(quasi_bias, *plan.quasi_bias),
+            quasi_bias=None if bias is None else Strided(bias, *strides(bias.expand(rows), packed)),
             sizes=plan.sizes,
             factors=plan.factors,
         )
@@ -367,7 +319,7 @@ def run(
 def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:
     """Launches the kernels of a forward and returns its results, with the branch outputs that `residuals` requests."""
     plan = op.plan
-    dense, dtype, device, has_vectors = plan.dense[0], plan.dtype, plan.device, plan.gate_lambda is None
+    dense, dtype, device, has_vectors = plan.dense[0], plan.dtype, plan.device, op.call.gate is not None
     key_gate = plan.key_values() if has_vectors else None
     results = (
         dense.empty(dtype, device),
