@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from silent_gpu import STUB, call, inputs, vectors
@@ -154,6 +155,17 @@ def operators_pass_opcheck() -> None:
     torch.library.opcheck(forward_op("triton").default, arguments, test_utils=tests)
 
 
+def other_tile_tables_are_used_at_once() -> None:
+    call(inputs(length=300))
+    table = tile_tables.table_for(torch.device("cpu"))
+    halved = [replace(e, block_m=e.block_m // 2) if e.kernel == "tiled_forward" else e for e in table.entries]
+    (before,) = launches_without_python(lambda: call(inputs(length=300)))
+    with tile_tables.trial(replace(table, entries=tuple(halved))):
+        call(inputs(length=300))
+        (within,) = launches_without_python(lambda: call(inputs(length=300)))
+    assert within.grid[0] > before.grid[0]
+
+
 def launch_hooks_are_called() -> None:
     names: list[str] = []
 
@@ -194,6 +206,7 @@ CHECKS = (
     second_derivative_is_refused,
     compiled_graphs_run_no_python,
     operators_pass_opcheck,
+    other_tile_tables_are_used_at_once,
     launch_hooks_are_called,
     self_check_runs_prepared_launches,
 )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import (
     DIFFERENTIABLE,
@@ -84,7 +85,9 @@ def why_not() -> str | None:
     """The reason why the library cannot be used on this machine; None if it can."""
     if torch.version.cuda is None:
         return "torch was built without CUDA"
-    return None if _library() else "the library _launch was not built, or torch is too old for it"
+    if _library() is None:
+        return native_libraries.why_not_loadable() or native_libraries.why_not_built("_launch")
+    return None
 
 
 def register(key: str, auto: bool = True) -> None:
@@ -101,15 +104,10 @@ def register(key: str, auto: bool = True) -> None:
         library.define(f"{NAME}_add_plan{_ARGUMENTS}, bool chosen, Tensor text) -> bool")
         define_first_calls(NAME, _first_call)
         self_check.compiled(NAME, loaded.qacg_launch_check_in)
+        tile_tables.restarts.append(self_check.restarts[NAME])
     loaded.qacg_launch_register(NAMESPACE.encode(), key.encode())
     _registered.append(key)
     _run, names = without_wrapper(_operator("run")), (NAME, "auto") if auto else (NAME,)
-
-
-def forget() -> None:
-    """Drops all prepared launches."""
-    if _registered:
-        self_check.restarts[NAME]()
 
 
 def use_hooks_of(runtime: object) -> None:
