@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from qacg_kernels.backends import cpu, cuda, reference, triton
+from qacg_kernels.backends.triton import prepared
 from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import self_check
 
@@ -70,6 +71,9 @@ VARIABLE = "QACG_BACKEND"
 # The meaning of "auto" in this process: QACG_BACKEND at import, or "auto" itself if it is unset or empty.
 _ASKED_FOR = os.environ.get(VARIABLE) or AUTO
 QUIET = "QACG_QUIET"
+# `triton` is the first of _MODULES, so "auto" selects it wherever one of its calls has been prepared.
+if triton.INSTALLED and not triton.interpreted() and prepared.why_not() is None:
+    prepared.register("CUDA", auto=_ASKED_FOR in (AUTO, triton.NAME))
 
 
 @dataclass(frozen=True)

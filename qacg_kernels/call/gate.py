@@ -11,7 +11,7 @@ from torch.utils._pytree import GetAttrKey, KeyEntry, register_pytree_node
 from qacg_kernels.call.problem import GATE_PARAMETERS
 
 
-@dataclass(frozen=True, eq=False)  # == of tensors has no truth value
+@dataclass(eq=False)  # == of tensors has no truth value; frozen, it would take 4 us longer to make
 class GateParameters:
     """Gate vectors and biases from which lambda is computed inside the kernel.
 

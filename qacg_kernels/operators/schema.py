@@ -147,6 +147,8 @@ class Kernels(NamedTuple):
 
 # By name of the backend; backends without an entry have compiled kernels.
 python_kernels: dict[str, Kernels] = {}
+# Backends that had an entry: one whose operators a compiled library takes over has none.
+has_python_kernels: set[str] = set()
 
 
 def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> ForwardOutputs:

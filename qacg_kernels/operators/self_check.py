@@ -210,10 +210,11 @@ def compiled(backend: str, switch: Callable[[bytes], None]) -> Kernel:
     """
     restarts[backend] = lambda: switch(_OPERATORS)
     restarts[backend]()
-    return Kernel(backend, lambda *call: _launch_compiled(backend, *call))
+    return Kernel(backend, lambda *call: launch_compiled(backend, *call))
 
 
-def _launch_compiled(backend: str, problem: Problem, others: Others) -> Outputs:
+def launch_compiled(backend: str, problem: Problem, others: Others) -> Outputs:
+    """Runs a call of a compiled operator inside of a check, without a further check."""
     if isinstance(others, Saved):
         return schema.call_backward(compiled_kernel(schema.backward_op(backend).default), problem, others)
     return schema.call_forward(compiled_kernel(schema.forward_op(backend).default), problem, others)

@@ -96,12 +96,13 @@ def test_dropout_meets_the_error_rule_at_any_tile_width(width, kernel, dtype, de
 
 @pytest.mark.parametrize("width", [64, 128])
 def test_short_sequences_use_a_part_of_the_tile(width, kernel, dtype, device):
-    """The sequences use a quarter of the tile, a half, and the whole tile."""
+    """The sequences use a quarter of the tile, a half, and the whole tile, in forward and backward."""
     lengths = (width // 4, width // 2, width // 2 + 9)
     options = dict(batch=3, heads=1, head_dim=16, dropout_p=0.2, gate="shared")
     cases = (
         Case(f"parts of {width}", queries=16, keys=lengths[-1], key_lengths=lengths, **options | dict(gate="lambda")),
         Case(f"packed parts of {width}", sequences=lengths, **options),
+        Case(f"key mask in {width}", queries=lengths[-1], mask="additive_keys", **options),
     )
     with tiles(device, width, block_m=64, block_n=16):
         for case in cases:
