@@ -331,7 +331,7 @@ class FusedQuasiAttention(ContextAttention):
 
 def _of_heads(rows: Tensor) -> Tensor:
     """Returns a gate layer's weight (D) or bias () if the heads share it, else (H, D) or (H)."""
-    return rows[0] if rows.shape[0] == 1 else rows
+    return rows.squeeze(0) if rows.shape[0] == 1 else rows  # unlike rows[0], its gradient is a view
 
 
 def _sum_of_biases(biases: list[Tensor | None], dtype: torch.dtype) -> Tensor | None:

@@ -278,9 +278,10 @@ class PackingCollator:
     - (B + 1,) int32 cu_seqlens, and the integer max_seqlen.
 
     Args:
-        share_texts: True: the batch has each distinct text once, so B is the number of distinct texts, and `text_ids`
-            (N,) has the index of each feature's text; requires a model whose `config.shares_texts` is True. False: the
-            batch has a text for each of the N features, so B is N.
+        share_texts: True: the batch has each distinct text once, so B is the number of distinct texts, `text_ids` (N,)
+            has the index of each feature's text, and the integer `num_tokens` is the number of tokens of the features;
+            requires a model whose `config.shares_texts` is True. False: the batch has a text for each of the N
+            features, so B is N.
 
     Example:
         >>> batch = PackingCollator()([{"input_ids": [2, 7, 3]}, {"input_ids": [2, 3]}])
@@ -300,6 +301,8 @@ class PackingCollator:
             raise ValueError(f"features: expected at least one token each, got none in feature {lengths.index(0)}")
         # (N,) first: transformers' Trainer takes the batch size from the first tensor it finds.
         texts, batch = _texts_and_values(features, self.share_texts)
+        if self.share_texts:
+            batch["num_tokens"] = sum(lengths)
         lengths = [len(text["input_ids"]) for text in texts]
         for name in ("input_ids", "token_type_ids"):
             if name in texts[0]:
