@@ -6,11 +6,13 @@ import pytest
 import torch
 from qacg_models.layers import batch
 from qacg_models.layers.embeddings import Dropout
+from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.options import TrainingOptions
+from qacg_models.sentiment.trained_model import load_trained
 from qacg_models.sentiment.training import train
 from qacg_models.sentiment.training.trainer import AspectTrainer, StepBar
 from torch.utils._python_dispatch import TorchDispatchMode
-from untrained import OWN, write_model
+from untrained import OWN, TEXTS, write_model
 
 from qacg_kernels.utils import torch_internals
 
@@ -31,12 +33,16 @@ class Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.fixture
-def steps(monkeypatch):
-    """The operators of each training step, from the batch to the end of the step, as on a GPU."""
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(torch_internals, "has_values", lambda tensor: False)  # values are checked on a CPU only
     monkeypatch.setattr(batch, "rounding_pays", lambda device: False)
     monkeypatch.setattr(Dropout, "forward", lambda self, x: torch.native_dropout(x, self.p, self.training)[0])
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The operators of each training step, from the batch to the end of the step."""
     found, step, end = [], AspectTrainer.training_step, StepBar.on_step_end
 
     def begin(self, *args, **kwargs):
@@ -73,3 +79,14 @@ def test_step_has_few_operators_and_reads_no_value(steps, dataset, tmp_path, kin
     names = steps[-1].names
     assert len(names) <= most, Counter(names).most_common(20)
     assert not READS.intersection(names)
+
+
+def test_prediction_copies_its_logits_once(tmp_path, monkeypatch):
+    trained = load_trained(write_model(tmp_path / "model", OWN, **SHARED | {"context_from_layer": 1}))
+    rows = [Example(str(i), TEXTS[i % 4], name, "", name, None, i) for i in range(8) for name in OWN.aspects]
+    copies = []
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: copies.append(tuple(self.shape)) or self)
+    with Operators() as operators:
+        trained.logits(rows, batch_size=5)
+    assert copies == [(24, 3)]
+    assert not READS.intersection(operators.names)

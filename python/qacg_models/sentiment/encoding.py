@@ -308,7 +308,7 @@ class PackingCollator:
             if name in texts[0]:
                 batch[name] = torch.tensor([value for text in texts for value in text[name]])
         ends = torch.tensor([0, *lengths]).cumsum(0)
-        batch["position_ids"] = torch.arange(int(ends[-1])) - ends[:-1].repeat_interleave(torch.tensor(lengths))
+        batch["position_ids"] = torch.arange(sum(lengths)) - ends[:-1].repeat_interleave(torch.tensor(lengths))
         return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
 
 
