@@ -96,12 +96,12 @@ def _first_heads(
 
 
 def project_together(layers: Sequence[nn.Module], x: Tensor) -> tuple[Tensor, ...]:
-    """Returns the outputs of linear layers with the same input, in training by one product if no layer must be called.
+    """Returns the outputs of linear layers with the same input; in training mode by one product, to save operators.
 
-    A step on a GPU is bound by the number of operators.
+    Layers that must be called (see `plain_parameters`) are called.
     """
     parameters = [plain_parameters(layer) for layer in layers]
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or any(one is None for one in parameters):
+    if torch.compiler.is_compiling() or not layers[0].training or any(one is None for one in parameters):
         return tuple(layer(x) for layer in layers)
     weights, biases = zip(*parameters)
     return F.linear(x, torch.cat(weights), torch.cat(biases)).chunk(len(layers), -1)

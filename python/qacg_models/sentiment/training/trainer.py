@@ -12,6 +12,7 @@ import math
 import shutil
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -96,7 +97,8 @@ class AspectTrainer(Trainer):
         joined = JoinedTexts(train, options.join_texts, options.max_length) if options.join_texts else None
         texts = train.texts() if getattr(model.config, "shares_texts", False) else None
         self.sampler = EpochSampler(train.labels, options.balance, options.seed, joined, texts)
-        self.cast = CastWeights(model) if options.bf16 else None
+        self.cast = CastWeights(model) if options.bf16 and not options.cuda_graphs else None
+        self.graphs = GraphedSteps(model) if options.cuda_graphs else None
         self.ending = Ending(options.minutes, options.patience, self.seconds)
         self.average = WeightAverage(checkpoint) if options.schedule == "steady" else None
         self.bar = StepBar(options.step_limit(rows), selection, metrics.split)
@@ -109,7 +111,7 @@ class AspectTrainer(Trainer):
             args=training_arguments(folder, options, rows, selection),
             train_dataset=joined or train,
             eval_dataset=splits.evaluated,
-            data_collator=batch_maker(model, tokenizer),
+            data_collator=batch_maker(model, tokenizer, options.max_length if options.cuda_graphs else None),
             compute_metrics=metrics,
             callbacks=list(filter(None, callbacks)),
             optimizer_cls_and_kwargs=(BertAdam, {"lr": options.learning_rate}) if released else None,
@@ -189,8 +191,10 @@ class AspectTrainer(Trainer):
         return super().training_step(model, self.hide_words(inputs), *args, **kwargs)
 
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-        with self.cast if self.cast is not None and model.training else nullcontext():
-            if self.offsets is None or not model.training:
+        if self.graphs is not None and model.training:
+            model = self.graphs.runner(inputs)
+        with self.cast if self.cast is not None and self.model.training else nullcontext():
+            if self.offsets is None or not self.model.training:
                 return super().compute_loss(model, inputs, return_outputs, **kwargs)
             output = model(**{name: value for name, value in inputs.items() if name != "labels"})
         # Cross-entropy of logits + offsets (Menon et al., 2021, arXiv:2007.07314, eq. 10).
@@ -210,6 +214,33 @@ class AspectTrainer(Trainer):
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+
+GRAPHS = "cudagraphs"  # the backend of torch.compile that runs forward and backward of a shape as CUDA graphs
+
+
+class GraphedSteps:
+    """Runs the forwards and backwards of a model's frequent batch shapes as CUDA graphs.
+
+    Capturing a graph takes seconds. So a shape has a graph after EAGER steps, if fewer than MOST shapes have one. MOST
+    is torch's limit of graphs per function.
+    """
+
+    EAGER, MOST = 3, 8
+
+    def __init__(self, model: PreTrainedModel):
+        self.model = model
+        self.graphed = torch.compile(model, backend=GRAPHS, dynamic=False, fullgraph=True)
+        self.steps: Counter[tuple[int, ...]] = Counter()
+        self.shapes: set[tuple[int, ...]] = set()
+
+    def runner(self, inputs: dict) -> nn.Module:
+        """Returns the model, or its graphs, for a batch of `PaddingCollator`."""
+        shape = *inputs["input_ids"].shape, *inputs["labels"].shape
+        self.steps[shape] += 1
+        if self.steps[shape] > self.EAGER and len(self.shapes) < self.MOST:
+            self.shapes.add(shape)
+        return self.graphed if shape in self.shapes else self.model
 
 
 class CastWeights:
