@@ -13,7 +13,7 @@ from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.sentiment.trained_model import load_trained
 from qacg_models.sentiment.training import start, train, trainer
-from qacg_models.sentiment.training.trainer import AspectTrainer, GraphedSteps, StepBar
+from qacg_models.sentiment.training.trainer import AspectTrainer, CastWeights, GraphedSteps, StepBar
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -54,6 +54,7 @@ def steps(monkeypatch):
     found, step, end = [], AspectTrainer.training_step, StepBar.on_step_end
 
     def begin(self, *args, **kwargs):
+        self.cast = CastWeights(self.model)  # not used on a CPU
         found.append(Operators())
         found[-1].__enter__()
         return step(self, *args, **kwargs)

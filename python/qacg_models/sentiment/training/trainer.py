@@ -97,7 +97,6 @@ class AspectTrainer(Trainer):
         joined = JoinedTexts(train, options.join_texts, options.max_length) if options.join_texts else None
         texts = train.texts() if getattr(model.config, "shares_texts", False) else None
         self.sampler = EpochSampler(train.labels, options.balance, options.seed, joined, texts)
-        self.cast = CastWeights(model) if options.bf16 and not options.cuda_graphs else None
         self.graphs = GraphedSteps(model) if options.cuda_graphs else None
         self.ending = Ending(options.minutes, options.patience, self.seconds)
         self.average = WeightAverage(checkpoint) if options.schedule == "steady" else None
@@ -116,6 +115,9 @@ class AspectTrainer(Trainer):
             callbacks=list(filter(None, callbacks)),
             optimizer_cls_and_kwargs=(BertAdam, {"lr": options.learning_rate}) if released else None,
         )
+        # On a CPU, where operators cost little, one large copy takes longer than the casts of autocast.
+        casts = options.bf16 and self.args.device.type != "cpu" and not options.cuda_graphs
+        self.cast = CastWeights(model) if casts else None
         offsets = label_offsets(train.labels, model.config.num_labels, options.logit_adjustment or 0.0)
         self.offsets = None if offsets is None else offsets.to(self.args.device)
         for default in (ProgressCallback, PrinterCallback):
