@@ -177,8 +177,8 @@ class FusedQuasiAttention(ContextAttention):
             query_gate = self.gate_logits("query", heads[0], heads[3], 1).sigmoid()
             key_gate = self.gate_logits("key", heads[1], heads[4], 1).sigmoid()
             return 1 - (self.beta * query_gate + self.gamma * key_gate)
-        query, context_query, key, context_key = (weight for weight, _ in plain)
-        biases = [bias for _, bias in plain]
+        query, context_query, key, context_key = (weight for weight, _ in plain)  # type: ignore[misc]
+        biases = [bias for _, bias in plain]  # type: ignore[misc]
         return GateParameters(
             query,
             context_query,
