@@ -111,7 +111,7 @@ def register(key: str, auto: bool = True) -> None:
 
 
 def use_hooks_of(runtime: object) -> None:
-    """Tells where Triton's launch hooks are; `runtime` is triton.knobs.runtime."""
+    """Sets where Triton's launch hooks are: `runtime` is triton.knobs.runtime."""
     global _runtime  # noqa: PLW0603
     _runtime = runtime
 
