@@ -56,6 +56,15 @@ def test_captured_call_equals_eager_call(case, kernel, device):
     assert_same_bits(results, expected)
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_second_call_is_prepared(case, device, monkeypatch):
+    inputs = make_inputs(case, torch.bfloat16, device)
+    attend = through_backend("triton")
+    expected = evaluate(inputs, attend)
+    monkeypatch.setattr("qacg_kernels.backends.triton.first_calls.CHECK", None)  # Python code would fail
+    assert_same_bits(evaluate(inputs, attend), expected)
+
+
 @pytest.mark.compiles
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_reduce_overhead_replays_equal_eager_calls(case, kernel, device):
