@@ -78,7 +78,7 @@ lint: $(READY) ## Linters and formatters of Python and C++, and the words of the
 	$(PY) -m ruff format --check .
 	$(PY) -c "import clang_format; clang_format.clang_format()" --dry-run --Werror $(CPP)
 	$(PY) tests/check_language.py
-CPP := $(foreach folder,csrc tests benchmarks,$(foreach suffix,h cpp cu,$(wildcard $(folder)/*/*.$(suffix))))
+CPP := benchmarks/stub_driver.c $(foreach folder,csrc tests benchmarks,$(foreach suffix,h cpp cu,$(wildcard $(folder)/*/*.$(suffix))))
 
 types: $(READY) ## mypy over the public modules
 	$(PY) -m mypy

@@ -24,11 +24,15 @@ from setuptools import Extension, setup
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "distributions"))
 
-from native import commands, cpu, cuda
+from native import commands, cpu, cuda, environment
+
+# Triton's GPUs are on Linux only.
+launcher = [Extension("qacg_kernels._launch", sources=[cpu.LAUNCH_SOURCE])] if environment.for_linux() else []
 
 setup(
     ext_modules=[
         Extension("qacg_kernels._cpu", sources=list(cpu.SOURCES)),
+        *launcher,
         Extension("qacg_kernels._cuda", sources=[cuda.HOST_SOURCE, *cuda.KERNEL_SOURCES]),
     ],
     cmdclass={"build_ext": commands.BuildWithNinja, "bdist_wheel": commands.Wheel},

@@ -53,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="folder with the train split (default: QACG_DATA/sentihood, or the sample if QACG_DATA is not set)",
     )
     parser.add_argument("--tokenizer", help="folder or vocabulary (default: trained on the train split)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument("--batch", type=int, help="sentences per batch (default: 64, with --quick 8)")
     parser.add_argument("--batches", type=int, help="batches per repeat (default: 8, with --quick 2)")
     parser.add_argument(
@@ -77,9 +78,12 @@ def _measure(options: argparse.Namespace) -> int:
     source = records.origin()
     print(source, flush=True)
     sentences = load_sentences(options.data, options.tokenizer)
-    batches = sentences.draw(options.batches or (2 if quick else 8), options.batch or (8 if quick else 64))
+    count, size = options.batches or (2 if quick else 8), options.batch or (8 if quick else 64)
+    batches = sentences.draw(count, size, device=options.device)
     print(f"sentences: {sentences.source}", flush=True)
-    writer = records.Writer(options.out, "end-to-end-quick" if quick else "end-to-end", source, resume=True)
+    of_device = "" if options.device == "cpu" else f"-{options.device}"
+    name = f"end-to-end{of_device}{'-quick' if quick else ''}"
+    writer = records.Writer(options.out, name, source, resume=True)
     measured: list[records.StepRecord] = list(writer.kept)
     for size in options.sizes or (["tiny"] if quick else ["minilm", "base-2", "base-12"]):
         for mode in options.modes:
@@ -95,7 +99,8 @@ def _measure(options: argparse.Namespace) -> int:
             measured += new
             for one in new:
                 print(one, flush=True)
-    print("\n".join(str(target.judge("cpu", measured)) for target in TARGETS["steps"]))
+    if options.device == "cpu":
+        print("\n".join(str(target.judge("cpu", measured)) for target in TARGETS["steps"]))
     return 0
 
 

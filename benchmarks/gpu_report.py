@@ -1,7 +1,8 @@
 """Makes one archive with everything to report about a new GPU: `make gpu-report OUT=dir`, within ten minutes.
 
-Runs `qacg_kernels.info`, the selftest, the GPU benchmark, and compute-sanitizer if it is installed. Every step is
-recorded in `manifest.json`. If a step fails or exceeds its time limit, the next steps still run.
+Runs `qacg_kernels.info`, the selftest, training steps of a model in the size of MiniLM, the GPU benchmark, and
+compute-sanitizer if it is installed. Every step is recorded in `manifest.json`. If a step fails or exceeds its time
+limit, the next steps still run.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import records
+from benchmarks.model_steps import BERT, EAGER, FUSED, PACKED, TRAINING
 
 FORMAT = 1
 SECONDS = 600
@@ -50,8 +52,11 @@ def steps(out: Path) -> Iterator[Step]:
     yield Step("info", [*python, "qacg_kernels.info"], 60, "info.txt")
     selftest = [*python, "qacg_kernels.selftest", "--json", str(out / "selftest.json"), "--minutes", "2"]
     yield Step("selftest", selftest, 150, "selftest.json")
-    benchmark = [*python, "benchmarks.gpu", "--out", str(out / "benchmark"), "--seconds", "240"]
-    yield Step("benchmark", benchmark, 330, "benchmark/*-gpu.jsonl")
+    model_step = [*python, "benchmarks.end_to_end", "--device", "cuda", "--sizes", "minilm", "--modes", TRAINING]
+    model_step += ["--implementations", EAGER, FUSED, PACKED, BERT, "--batches", "2", "--out", str(out / "model-step")]
+    yield Step("model-step", model_step, 90, "model-step/*.jsonl")
+    benchmark = [*python, "benchmarks.gpu", "--out", str(out / "benchmark"), "--seconds", "200"]
+    yield Step("benchmark", benchmark, 270, "benchmark/*-gpu.jsonl")
     if sanitizer():
         yield Step(
             "sanitizer",

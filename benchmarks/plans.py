@@ -8,6 +8,7 @@ from benchmarks.cases import (
     DTYPES,
     FORWARD,
     FORWARD_BACKWARD,
+    GATES,
     PACKED,
     PADDED,
     SENTENCES,
@@ -20,10 +21,11 @@ from benchmarks.implementations.registry import (
     COMPOSITION,
     EAGER,
     ONE_MAP,
+    SDPA,
     compiled,
     graphed,
 )
-from benchmarks.measure.session import MEMORY, OVERHEAD, Item
+from benchmarks.measure.session import MEMORY, OVERHEAD, TIME, Item
 
 DROPOUT = 0.1
 _HIDDEN = 768
@@ -35,6 +37,7 @@ GPU_HEAD_DIMS = (64, 128)
 GPU_LENGTHS = (32, 128, 512, 1024, 2048, 4096, 8192, 16384)
 GPU_SHAPES = (SENTENCES, Shape(8, 12, 512, 64), Shape(2, 12, 4096, 64))
 GPU_OVERHEAD_SHAPE = SENTENCES
+SHORT_SHAPES = tuple(SENTENCES._replace(length=length) for length in (32, 128, 512))
 GPU_MEMORY_SHAPE = Shape(1, 12, 16384, 64)
 GATE_VECTOR_PASSES = (FORWARD, BACKWARD, FORWARD_BACKWARD)
 _LIBRARIES = (EAGER, ONE_MAP)
@@ -60,7 +63,8 @@ def gpu_case(shape: Shape, mode: str, **options: object) -> Case:
 def gpu_items(backends: tuple[str, ...]) -> list[Item]:
     """Returns the plan of the GPU benchmark for the available backends, with the most important cases first.
 
-    The first items compare the backends with every baseline, in short and long cases.
+    The first items are host overhead and device time of short calls. The next ones compare the backends with every
+    baseline, in short and long cases.
     """
 
     def item(shape: Shape, mode: str, baselines: tuple[str, ...], **options: object) -> Item:
@@ -74,11 +78,15 @@ def gpu_items(backends: tuple[str, ...]) -> list[Item]:
 
     passes = (FORWARD, FORWARD_BACKWARD)
     narrow, wide = (SENTENCES, gpu_shape(4096, 64)), (gpu_shape(4096, 128),)
-    replayed = [named(name) for named in (graphed, compiled) for name in backends]
-    overhead, overhead_replayed = (
-        [Item(gpu_case(GPU_OVERHEAD_SHAPE, mode), tuple(names), OVERHEAD) for mode in passes]
-        for names in (backends, replayed)
-    )
+    short = [
+        Item(gpu_case(shape, mode, gate=gate, dropout=dropout), (softmax, *backends), kind)
+        for shape in SHORT_SHAPES
+        for gate in GATES
+        for mode, dropout in ((FORWARD, 0.0), (FORWARD_BACKWARD, 0.0), (FORWARD_BACKWARD, DROPOUT))
+        for kind, softmax in ((OVERHEAD, SDPA), (TIME, ONE_MAP))
+    ]
+    replayed = tuple(named(name) for named in (graphed, compiled) for name in backends)
+    overhead_replayed = [Item(gpu_case(GPU_OVERHEAD_SHAPE, mode), replayed, OVERHEAD) for mode in passes]
     memory = [Item(gpu_case(GPU_MEMORY_SHAPE, FORWARD_BACKWARD), backends, MEMORY)]
     targets = [item(shape, mode, (EAGER, COMPILED, COMPOSITION, ONE_MAP)) for shape in GPU_SHAPES for mode in passes]
     sentences = [
@@ -94,17 +102,21 @@ def gpu_items(backends: tuple[str, ...]) -> list[Item]:
         for shape in shapes
         for mode in modes
     ]
-    dropout = [
+    # As in training; without dropout the same shapes are among `curves`, `sentences` and `vectors`.
+    dropout = [item(SENTENCES, FORWARD_BACKWARD, (), dropout=DROPOUT, lengths=lengths) for lengths in (PADDED, PACKED)]
+    dropout += [item(shape, FORWARD_BACKWARD, (), dropout=DROPOUT, gate=VECTORS) for shape in GPU_SHAPES]
+    dropout += [
         item(shape, FORWARD_BACKWARD, eager_if_short(shape), dropout=DROPOUT)
-        for shape in (gpu_shape(length, head_dim) for head_dim in GPU_HEAD_DIMS for length in (128, 512, 4096, 16384))
+        for shape in (
+            gpu_shape(length, head_dim) for length in (32, 128, 512, 4096, 16384) for head_dim in GPU_HEAD_DIMS
+        )
     ]
-    dropout += [item(SENTENCES, FORWARD_BACKWARD, (), dropout=DROPOUT, lengths=lengths) for lengths in (PADDED, PACKED)]
     # Compiling takes longer than all measurements, so the other items that use torch.compile come last.
     composed = [
         item(gpu_shape(length, 64), mode, (COMPOSITION,)) for length in (1024, 16384, 2048, 8192) for mode in passes
     ]
-    first = [*comparisons((*narrow, *wide), _LIBRARIES), *overhead, *memory, *comparisons(narrow, _COMPILERS)]
-    long_tail = [*sentences, *vectors, *curves, *dropout]
+    first = [*short, *comparisons((*narrow, *wide), _LIBRARIES), *memory, *comparisons(narrow, _COMPILERS)]
+    long_tail = [*sentences, *vectors, *dropout, *curves]
     return [*first, *long_tail, *targets, *comparisons(wide, _COMPILERS), *overhead_replayed, *composed]
 
 

@@ -100,7 +100,7 @@ def _overhead_table(found: Sequence[records.OverheadRecord]) -> str:
         [
             one.case.short_name,
             one.dtype,
-            one.mode,
+            one.mode + (f", dropout {one.dropout:g}" if one.dropout else ""),
             one.implementation,
             f"{one.median_us:.1f}",
             f"{one.q1_us:.1f} to {one.q3_us:.1f}",

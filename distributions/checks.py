@@ -14,14 +14,15 @@ from pathlib import Path
 
 from native.environment import TARGETS
 
-CPU_LIBRARY, CUDA_LIBRARY = "qacg_kernels/_cpu.so", "qacg_kernels/_cuda.so"
+CPU_LIBRARY, LAUNCHER, CUDA_LIBRARY = (f"qacg_kernels/{name}.so" for name in ("_cpu", "_launch", "_cuda"))
 # Libraries that every manylinux system has.
 SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2"}
 LOADERS = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 CUDA_RUNTIME = {"librt.so.1"}  # required by the CUDA runtime in the CUDA library
 # The libraries of torch that each library requires, and the prefix of the names that it exports.
-TORCH = {CPU_LIBRARY: {"libtorch_cpu.so"}, CUDA_LIBRARY: {"libtorch_cpu.so", "libtorch_cuda.so"}}
-EXPORTED = {CPU_LIBRARY: "qacg_cpu_", CUDA_LIBRARY: "qacg_cuda_"}
+TORCH = {library: {"libtorch_cpu.so"} for library in (CPU_LIBRARY, LAUNCHER)}
+TORCH[CUDA_LIBRARY] = {"libtorch_cpu.so", "libtorch_cuda.so"}
+EXPORTED = {CPU_LIBRARY: "qacg_cpu_", LAUNCHER: "qacg_launch_", CUDA_LIBRARY: "qacg_cuda_"}
 LARGEST_WHEEL = 10 * 10**6  # the package index accepts 100 MB; users without a GPU download the CUDA library too
 STABLE = ("aoti_torch_", "torch_")  # prefixes of torch's stable C functions
 
@@ -111,7 +112,8 @@ def libraries_for(tag: str) -> list[str]:
     """Paths of the libraries in the wheel with a platform tag, or with the tag "any"."""
     if tag == "any":
         return []
-    return [CPU_LIBRARY, CUDA_LIBRARY] if TARGETS[tag].has_cuda else [CPU_LIBRARY]
+    launcher = [LAUNCHER] if "linux" in tag else []
+    return [CPU_LIBRARY, *launcher, *([CUDA_LIBRARY] if TARGETS[tag].has_cuda else [])]
 
 
 def check_wheel(path: Path, tag: str, root: Path, libraries: list[str] | None = None) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from qacg_kernels.backends import dispatch
 from qacg_kernels.backends.dispatch import Explanation
+from qacg_kernels.backends.triton import prepared
 from qacg_kernels.call import equations
 from qacg_kernels.call.dropout import draw_dropout_seed, keep_mask_at, places_of
 from qacg_kernels.call.equations import Position, QuasiBias
@@ -125,6 +126,15 @@ def quasi_attention(
         >>> tuple(quasi_attention(query, key, value, context_query, context_key, lam).shape)
         (2, 4, 10, 16)
     """
+    if dropout_p.__class__ is not float or dropout_p:
+        dropout_seed = _seed(dropout_seed, dropout_p, query)
+    if return_lambda is False and backend in prepared.names:
+        out = prepared.attend(
+            query, key, value, context_query, context_key, gate, attn_mask, key_lengths, None, 0,
+            is_causal, dropout_p, scale, quasi_scale, quasi_bias, dropout_seed,
+        )  # fmt: skip
+        if out is not None:
+            return out
     problem = dense_problem(
         query,
         key,
@@ -139,7 +149,7 @@ def quasi_attention(
         scale=scale,
         quasi_scale=quasi_scale,
         quasi_bias=quasi_bias,
-        dropout_seed=_seed(dropout_seed, dropout_p, query),
+        dropout_seed=dropout_seed,
     )
     return _run(problem, backend, return_lambda)
 
@@ -242,6 +252,15 @@ def quasi_attention_varlen(
         >>> tuple(out.shape)
         (9, 4, 16)
     """
+    if dropout_p.__class__ is not float or dropout_p:
+        dropout_seed = _seed(dropout_seed, dropout_p, query)
+    if return_lambda is False and backend in prepared.names:
+        out = prepared.attend(
+            query, key, value, context_query, context_key, gate, None, None, cu_seqlens, max_seqlen,
+            is_causal, dropout_p, scale, quasi_scale, quasi_bias, dropout_seed,
+        )  # fmt: skip
+        if out is not None:
+            return out
     problem = packed_problem(
         query,
         key,
@@ -256,7 +275,7 @@ def quasi_attention_varlen(
         scale=scale,
         quasi_scale=quasi_scale,
         quasi_bias=quasi_bias,
-        dropout_seed=_seed(dropout_seed, dropout_p, query),
+        dropout_seed=dropout_seed,
     )
     return _run(problem, backend, return_lambda)
 

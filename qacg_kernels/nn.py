@@ -14,6 +14,7 @@ from qacg_kernels.attention_layers import (
 from qacg_kernels.backends.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.call.problem import row_dtype
 from qacg_kernels.call.validation import (
     check_choice,
     check_flag,
@@ -25,6 +26,8 @@ from qacg_kernels.call.validation import (
     probability,
 )
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
+
+_GATE_LAYERS = {naming: [names[role] for role in GATE_ROLES] for naming, names in NAMINGS.items()}
 
 
 class FusedQuasiAttention(ContextAttention):
@@ -164,27 +167,29 @@ class FusedQuasiAttention(ContextAttention):
     def gate(self, heads: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]) -> GateParameters | Tensor:
         """Returns the argument `gate` of `quasi_attention` for five tensors (B, H, L, D), or packed (T, H, D).
 
-        These are the gate's parameters in the dtype of the heads, which under autocast may differ from that of the
-        weights; or lambda, if a layer of the gate must be called (see `plain_parameters`).
+        These are the weights and biases of the gate's layers, without a copy; or lambda, if a layer must be called (see
+        `plain_parameters`), or if the kernels do not support its dtype beside that of the heads.
         """
-        layers = [plain_parameters(self.layer(role)) for role in GATE_ROLES]
-        plain = [parameters for parameters in layers if parameters is not None]
-        if len(plain) < len(GATE_ROLES):
+        modules, names = self._modules, _GATE_LAYERS[self.naming]  # self.layer(role) takes four times as long
+        plain = [plain_parameters(modules[name]) for name in names]
+        dtypes = {None if parameters is None else parameters[0].dtype for parameters in plain}
+        if len(dtypes) > 1 or not dtypes <= {heads[0].dtype, row_dtype(heads[0])}:
             query_gate = self.gate_logits("query", heads[0], heads[3], 1).sigmoid()
             key_gate = self.gate_logits("key", heads[1], heads[4], 1).sigmoid()
             return 1 - (self.beta * query_gate + self.gamma * key_gate)
-        dtype = heads[0].dtype
-        query, context_query, key, context_key = (_of_heads(weight.to(dtype)) for weight, _ in plain)
+        query, context_query, key, context_key = (weight for weight, _ in plain)
         biases = [bias for _, bias in plain]
         return GateParameters(
             query,
             context_query,
             key,
             context_key,
-            query_bias=_sum_of_biases(biases[:2], dtype),
-            key_bias=_sum_of_biases(biases[2:], dtype),
+            query_bias=biases[0],
+            key_bias=biases[2],
             beta=self.beta,
             gamma=self.gamma,
+            context_query_bias=biases[1],
+            context_key_bias=biases[3],
         )
 
     def forward(
@@ -327,21 +332,6 @@ class FusedQuasiAttention(ContextAttention):
             f"quasi_scale={self.quasi_scale}, quasi_bias={self.quasi_bias!r}, "
             f"beta={self.beta}, gamma={self.gamma}, backend={self.backend!r}"
         )
-
-
-def _of_heads(rows: Tensor) -> Tensor:
-    """Returns a gate layer's weight (D) or bias () if the heads share it, else (H, D) or (H)."""
-    return rows.squeeze(0) if rows.shape[0] == 1 else rows  # unlike rows[0], its gradient is a view
-
-
-def _sum_of_biases(biases: list[Tensor | None], dtype: torch.dtype) -> Tensor | None:
-    """Returns the sum of the biases of two gate layers; None without biases."""
-    present = [bias for bias in biases if bias is not None]
-    if not present:
-        return None
-    # Not torch.stack(...).sum(), with which the gradients of both biases would share memory. A second backward pass
-    # would then add to that memory twice, and gradient clipping would scale it twice.
-    return _of_heads((present[0] if len(present) == 1 else present[0] + present[1]).to(dtype))
 
 
 def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:

@@ -21,11 +21,10 @@ from pathlib import Path
 import torch
 
 from qacg_kernels.backends.triton import tile_tables
-from qacg_kernels.backends.triton.tile_tables import BITS, HEAD_DIMS, KEYS, Key, Table, TileEntry, trial
+from qacg_kernels.backends.triton.tile_tables import BITS, HEAD_DIMS, KEYS, KINDS, Key, Table, TileEntry, trial
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, Residuals, Saved
 from qacg_kernels.functional import problem_of
-from qacg_kernels.operators.schema import backward_op, call_backward, call_forward, forward_op
 
 Pairs = list[tuple[Table, TileEntry]]
 _HEADS, _TOKENS = 12, 8192
@@ -83,8 +82,8 @@ _MOST_STAGES_OF_AMD = 2  # AMD's loads go through registers, so more stages woul
 
 
 def candidates(key: Key, architecture: str = "sm_90") -> list[TileEntry]:
-    """Tile-table entries to try for a key (kernel, bits, head size, busy), roughly from large to small tiles."""
-    kernel, bits, head_dim, busy = key
+    """Tile-table entries to try for a key (kernel, bits, head size, kind), roughly from large to small tiles."""
+    kernel, bits, head_dim, kind = key
     amd, wide = tile_tables.is_amd(architecture), tile_tables.has_wide_waves(architecture)
     tiles = _TILES[kernel]
     if bits == 32 and not wide:  # products by parts
@@ -97,7 +96,7 @@ def candidates(key: Key, architecture: str = "sm_90") -> list[TileEntry]:
         tiles = [
             (m, n, warps // 2 if wide else warps, min(stages, _MOST_STAGES_OF_AMD)) for m, n, warps, stages, *_ in tiles
         ]
-    return [TileEntry(kernel, bits, head_dim, busy, *tile) for tile in dict.fromkeys(tiles)]
+    return [TileEntry(kernel, bits, head_dim, kind, *tile) for tile in dict.fromkeys(tiles)]
 
 
 def with_fastest_tiles(
@@ -116,8 +115,8 @@ def with_fastest_tiles(
     """
     table = base
     for key in keys:
-        kernel, bits, head_dim, busy = key
-        name = f"{kernel}, {bits} bits, D = {head_dim}{', busy' if busy else ''}"
+        kernel, bits, head_dim, kind = key
+        name = f"{kernel}, {bits} bits, D = {head_dim}, {kind}"
         if time.monotonic() >= end:
             print(f"{name}: unchanged, the time limit is reached")
             continue
@@ -156,8 +155,8 @@ def _with(table: Table, entry: TileEntry) -> Table:
 def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tensor]:
     """Returns a random call of the kind that an entry is for, and a random gradient of the call's output.
 
-    All calls have the vectors of a row gate. Calls for busy entries also have dropout and an additive mask that depends
-    on queries and keys.
+    All calls have the vectors of a row gate. Calls that are not plain also have dropout. Masked ones also have an
+    additive mask that depends on queries and keys.
     """
     length = entry.block_n if entry.kernel.startswith("whole_row") else _TILED_LENGTH
     shape = (max(1, _TOKENS // length), _HEADS, length, entry.head_dim)
@@ -165,9 +164,10 @@ def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tens
     wide = [torch.randn(shape, device=device, dtype=dtype) for _ in range(6)]
     vectors = [torch.randn(entry.head_dim, device=device, dtype=dtype) / entry.head_dim for _ in range(4)]
     options = {}
-    if entry.busy:
-        mask = torch.zeros((shape[0], 1, length, length), device=device, dtype=dtype)
-        options = dict(attn_mask=mask, dropout_p=0.1, dropout_seed=torch.tensor(1, device=device))
+    if entry.kind != "plain":
+        options = dict(dropout_p=0.1, dropout_seed=torch.tensor(1, device=device))
+    if entry.kind == "masked":
+        options["attn_mask"] = torch.zeros((shape[0], 1, length, length), device=device, dtype=dtype)
     problem = problem_of(*wide[:5], GateParameters(*vectors), **options)
     return problem, wide[5]
 
@@ -179,8 +179,8 @@ def compile_all(pairs: Pairs) -> None:
         with contextlib.suppress(Exception):
             calls.append(_launch_of(table, entry))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for kernel, programs, arguments, constants, options, _ in calls:
-            pool.submit(kernel.warmup, *arguments, grid=(programs,), **constants, **options)
+        for kernel, grid, arguments, constants, options, _ in calls:
+            pool.submit(kernel.warmup, *arguments, grid=(grid.programs,), **constants, **options)
 
 
 def seconds(table: Table, entry: TileEntry) -> float:
@@ -200,23 +200,23 @@ def seconds(table: Table, entry: TileEntry) -> float:
 
 def _launch_of(table: Table, entry: TileEntry) -> tuple:
     """Returns the arguments of `launch.run` for an entry's kernel, in a call of the entry's kind; launches nothing."""
-    from qacg_kernels.backends.triton import launch
+    from qacg_kernels.backends.triton.first_calls import run_in_python
 
     problem, grad_out = example(entry, torch.device("cuda", torch.cuda.current_device()))
     is_forward, by_queries = entry.kernel.endswith("_forward"), entry.kernel == "query_gradients"
     function = "forward_kernel" if is_forward else "query_blocks_kernel" if by_queries else "key_blocks_kernel"
     found = []
 
-    def find(kernel, programs, arguments, constants, launch_options, device):
+    def find(kernel, grid, arguments, constants, launch_options, device):
         if kernel.fn.__name__ == function:
-            found.append((kernel, programs, arguments, constants, launch_options, device))
+            found.append((kernel, grid, arguments, constants, launch_options, device))
 
     whole = entry.kernel.startswith("whole_row")
-    with trial(table), launch.through(find):
-        outputs = call_forward(forward_op("triton"), problem, Residuals(not whole, not whole))
+    with trial(table):
+        outputs = run_in_python(problem, Residuals(not whole, not whole), find)
         if not is_forward:
             found.clear()
-            call_backward(backward_op("triton"), problem, Saved(grad_out, None, None, *outputs[1:]))
+            run_in_python(problem, Saved(grad_out, None, None, *outputs[1:]), find)
     (call,) = found
     return call
 
@@ -259,6 +259,7 @@ def main(arguments: list[str] | None = None) -> None:
         shared_bytes=tile_tables.shared_bytes_of(device),
     )
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
+    keys.sort(key=lambda key: KINDS.index(key[3]))  # rarer kinds of call last, in case the time limit is reached
     with_fastest_tiles(base, keys, seconds, compile_all, keep, end=time.monotonic() + options.seconds)
     print(f"saved to {path}" if saves else "nothing was measured, so no table is saved")
 

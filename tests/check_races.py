@@ -16,7 +16,7 @@ import torch
 from cases import LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
 
-from qacg_kernels.backends import cuda
+from qacg_kernels.backends import cuda, dispatch
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -39,12 +39,10 @@ NARROW = (
     Case("races, narrow, packed, causal", heads=1, sequences=(150, 0, 30), head_dim=128, is_causal=True),
     Case("races, narrow, no key at all", batch=2, heads=1, queries=64, keys=70, head_dim=64, key_lengths=(0, 0)),
 )
-PLAIN = (
-    Case("races, plain path", heads=1, queries=40, keys=70, head_dim=20, gate="shared", form="column", dropout_p=0.1),
-    Case("races, plain path, packed", heads=1, sequences=(40, 0, 33), head_dim=36, gate="per_head", is_causal=True),
-)
 THOROUGH = tuple(
-    replace(case, heads=1) for case in (*SMALL, *LAYOUT_CASES, *TILED) if max(case.queries, case.key_count) <= 520
+    replace(case, heads=1)
+    for case in (*SMALL, *LAYOUT_CASES, *TILED)
+    if max(case.queries, case.key_count) <= 520 and not dispatch.wrong_head_dim(cuda, case.head_dim)
 )
 
 
@@ -85,12 +83,9 @@ def main(arguments: list[str] | None = None) -> int:
     counters.qacg_emulator_accesses.restype = ctypes.c_int64
     cuda._missing, cuda.DEVICE, cuda._gpus = [], "cpu", ("9.0",)
     torch.set_num_threads(1)
-    narrow = (torch.bfloat16, torch.float16)
-    pairs = [(case, narrow[n % 2]) for n, case in enumerate((*TENSOR_CORES, *NARROW))]
-    pairs += [(case, torch.float32) for case in PLAIN]
+    pairs = [(case, cuda.DTYPES[n % 2]) for n, case in enumerate((*TENSOR_CORES, *NARROW))]
     if options.thorough:
-        everywhere = (*TENSOR_CORES, *NARROW, *PLAIN, *THOROUGH)
-        pairs = [(case, dtype) for case in everywhere for dtype in (*narrow, torch.float32)]
+        pairs = [(case, dtype) for case in (*TENSOR_CORES, *NARROW, *THOROUGH) for dtype in cuda.DTYPES]
     pairs = [(case, dtype) for case, dtype in pairs if options.cases in case.name]
     if not pairs:
         print(f"check_races: --cases: expected a part of a case's name, got {options.cases!r}", file=sys.stderr)

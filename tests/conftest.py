@@ -1,6 +1,8 @@
 """Options and fixtures of all tests.
 
 A test with `backend` runs with every available one that supports float32; with `dtype` too, in each dtype but float64.
+One with `kernel` and no `dtype` also runs with backends of 16 bits only. Cases with a head size that the backend does not
+support are skipped.
 """
 
 import os
@@ -32,6 +34,7 @@ import torch
 from qacg_kernels import available_backends
 from qacg_kernels.backends import dispatch
 from qacg_kernels.testing import supported_dtypes
+from qacg_kernels.testing.inputs import Case
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
 
@@ -63,6 +66,11 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not item.get_closest_marker("full"):
             item.add_marker("fast")
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        name, case = parameters.get("backend") or parameters.get("kernel"), parameters.get("case")
+        if name in dispatch.BACKENDS and isinstance(case, Case):
+            for reason in dispatch.wrong_head_dim(dispatch.backend_of(name), case.head_dim):
+                item.add_marker(pytest.mark.skip(reason=f"{name}: {reason}"))
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="no CUDA device on this machine")
@@ -90,8 +98,8 @@ def pytest_generate_tests(metafunc):
         ids = [f"{name}-{str(dtype).removeprefix('torch.')}" for name, dtype in pairs]
         metafunc.parametrize((argument, "dtype"), pairs, ids=ids)
     else:
-        # Tests that set a dtype themselves also use float32, which backends for tensor cores do not support.
-        metafunc.parametrize(argument, [name for name, dtypes in offered.items() if torch.float32 in dtypes])
+        needed = {torch.float32} if argument == "backend" else {torch.float32, torch.bfloat16}
+        metafunc.parametrize(argument, [name for name, dtypes in offered.items() if needed.intersection(dtypes)])
 
 
 @pytest.fixture

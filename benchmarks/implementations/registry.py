@@ -29,7 +29,8 @@ from qacg_kernels.backends import dispatch
 
 EAGER = "eager"
 COMPILED = "torch.compile"
-ONE_MAP = "sdpa-one-map"
+ONE_MAP = "sdpa-one-map"  # with the fastest backend of SDPA
+SDPA = "sdpa"  # with the backend that torch selects
 COMPOSITION = "composition"
 BACKENDS = tuple(name for name in dispatch.NAMES if name not in ("auto", "reference"))
 
@@ -114,6 +115,7 @@ IMPLEMENTATIONS = {
         Implementation(COMPILED, baselines.build_compiled, _not_packed),
         Implementation(COMPOSITION, baselines.build_composition, baselines.unsupported_by_composition),
         Implementation(ONE_MAP, baselines.build_one_map, _full_lengths_only, computes_quasi=False),
+        Implementation(SDPA, baselines.build_sdpa, _full_lengths_only, computes_quasi=False),
         *(
             Implementation(name, partial(_build_backend, name), partial(_unsupported_by_backend, name))
             for name in (*BACKENDS, "reference")

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from benchmarks import records
-from benchmarks.cases import FORWARD, Case, Inputs, draw, draw_sets
+from benchmarks.cases import FORWARD, FORWARD_BACKWARD, Case, Inputs, draw, draw_sets
 from benchmarks.implementations.registry import EAGER, IMPLEMENTATIONS, Call
 from benchmarks.measure import agreement, ceiling, timing
 from benchmarks.measure.memory import measure_in_process, measure_on_gpu
@@ -70,7 +70,7 @@ def time_records(
 def measure_overhead(
     case: Case, name: str, call: Call, source: records.Origin, repeats: int = _OVERHEAD_CALLS
 ) -> records.OverheadRecord:
-    """Measures the time until a call returns. Except in inference, the call saves tensors for the backward."""
+    """Measures the time until a call returns; with FORWARD_BACKWARD, until its backward returns."""
     inputs = draw(case, torch.Generator(case.device).manual_seed(0))
     microseconds = []
     with torch.set_grad_enabled(case.mode != FORWARD):
@@ -78,7 +78,9 @@ def measure_overhead(
             if turn % _CALLS_IN_FLIGHT == 0 and case.device != "cpu":
                 torch.accelerator.synchronize(case.device)
             start = time.perf_counter()
-            call(*inputs.operands)
+            out = call(*inputs.operands)
+            if case.mode == FORWARD_BACKWARD:
+                torch.autograd.grad(out, inputs.operands, inputs.grad_out, allow_unused=True)
             microseconds.append(1e6 * (time.perf_counter() - start))
     quartiles = records.Quartiles.of(microseconds[_OVERHEAD_WARM_UP:])
     return records.OverheadRecord(

@@ -31,6 +31,10 @@ class Batch:
         return len(self.padded["labels"])
 
     @property
+    def device(self) -> str:
+        return self.padded["labels"].device.type
+
+    @property
     def tokens(self) -> int:
         """The number of tokens without padding."""
         return len(self.packed["input_ids"])
@@ -49,13 +53,20 @@ class Sentences:
     contexts: list[str]
     source: str
 
-    def draw(self, count: int, size: int, seed: int = 0) -> list[Batch]:
-        """Draws `count` batches of `size` sentences each, in random order, as in training."""
+    def draw(self, count: int, size: int, seed: int = 0, device: str = "cpu") -> list[Batch]:
+        """Draws `count` batches of `size` sentences each on a device, in random order, as in training."""
         if count * size > len(self.features):
             raise ValueError(f"batches: expected at most {len(self.features)} sentences, got {count} batches of {size}")
         order = torch.randperm(len(self.features), generator=torch.Generator().manual_seed(seed)).tolist()
         chosen = [[self.features[i] for i in order[n * size : (n + 1) * size]] for n in range(count)]
-        return [Batch(PaddingCollator(0)(features), PackingCollator()(features)) for features in chosen]
+        return [
+            Batch(*(_on(device, collate(features)) for collate in (PaddingCollator(0), PackingCollator())))
+            for features in chosen
+        ]
+
+
+def _on(device: str, batch: dict) -> dict:
+    return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
 
 
 def default_data() -> str | None:

@@ -37,8 +37,8 @@ class Workload:
         return cls(size, mode, source, len(batches), *counts)
 
 
-def precision(dtype: str) -> torch.autocast:
-    return torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
+def precision(dtype: str, device: str) -> torch.autocast:
+    return torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16")
 
 
 def measure(
@@ -51,10 +51,15 @@ def measure(
     effort: timing.Effort,
     source: records.Origin,
 ) -> list[records.StepRecord]:
-    """Checks that the implementations agree, times them interleaved in all dtypes, and returns a record for each."""
-    builder = Builder(SIZES[size], len(sentences.contexts))
-    runners = {name: builder.build(name) for name in names if supports(name, mode)}
-    checked = sentences.draw(_CHECKED_BATCHES, _CHECKED_SENTENCES, seed=1)
+    """Checks that the implementations agree, times them interleaved in all dtypes, and returns a record for each.
+
+    The models run on the device of the batches.
+    """
+    device = batches[0].device
+    with torch.device(device):
+        builder = Builder(SIZES[size], len(sentences.contexts))
+        runners = {name: builder.build(name) for name in names if supports(name, mode)}
+    checked = sentences.draw(_CHECKED_BATCHES, _CHECKED_SENTENCES, seed=1, device=device)
     for dtype in dtypes:
         require_agreement(builder, runners, checked, dtype)
     steps = {}
@@ -70,24 +75,30 @@ def measure(
 
 def _make_step(runner: Runner, mode: str, dtype: str, batches: list[Batch]) -> Callable[[int], float]:
     """Returns a step for `timing.interleave`: a function that runs all batches once and returns the seconds."""
+    device = batches[0].device
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def train(_turn: int) -> float:
         seconds = 0.0
         for batch in batches:
             runner.model.zero_grad()
+            wait()
             start = time.perf_counter()
-            with precision(dtype):
+            with precision(dtype, device):
                 loss = runner.run(batch)[0]
             loss.backward()
+            wait()
             seconds += time.perf_counter() - start
         runner.model.zero_grad()
         return seconds
 
     def infer(_turn: int) -> float:
+        wait()
         start = time.perf_counter()
-        with torch.no_grad(), precision(dtype):
+        with torch.no_grad(), precision(dtype, device):
             for batch in batches:
                 runner.run(batch)
+        wait()
         return time.perf_counter() - start
 
     return train if mode == TRAINING else infer
@@ -191,9 +202,9 @@ def _outcome(runner: Runner, batch: Batch, dtype: str) -> dict[str, torch.Tensor
     runner.model.eval()
     runner.prepare()
     runner.model.zero_grad()
-    with torch.no_grad(), precision(dtype):
+    with torch.no_grad(), precision(dtype, batch.device):
         logits = runner.run(batch)[1]
-    with precision(dtype):
+    with precision(dtype, batch.device):
         loss = runner.run(batch)[0]
     loss.backward()
     grads = {f"grad {name.removeprefix('model.')}": p.grad for name, p in runner.model.named_parameters()}

@@ -55,7 +55,8 @@ class Checks {
     }
     require(
         t.scalar_type() == type, name,
-        "query's dtype (float32 for row_max, row_sum, query_gate, key_gate and their gradients), got another dtype");
+        "query's dtype (float32 for row_max, row_sum, query_gate, key_gate and their gradients; one of the two for all "
+        "parameters of the gate), got another dtype");
   }
 
   // Requires that each size of the tensor is 1 or that of `full`.
@@ -118,14 +119,17 @@ std::string wrong_arguments(const Arguments& a) {
                       {"gate_key", a.gate_key, true},
                       {"gate_context_key", a.gate_context_key, true},
                       {"gate_query_bias", a.gate_query_bias, false},
-                      {"gate_key_bias", a.gate_key_bias, false}};
+                      {"gate_context_query_bias", a.gate_context_query_bias, false},
+                      {"gate_key_bias", a.gate_key_bias, false},
+                      {"gate_context_key_bias", a.gate_context_key_bias, false}};
+    const bool in_float32 = a.gate_query && a.gate_query->scalar_type() == Type::Float;
     for (const auto& [name, parameter, is_vector] : parameters) {
       c.require(parameter || !is_vector, name, "a tensor, because gate_lambda is None, got None");
       if (!parameter) continue;
       if (is_vector) {
-        c.tensor(name, *parameter, {{head_dim}, {heads, head_dim}}, type);
+        c.tensor(name, *parameter, {{head_dim}, {1, head_dim}, {heads, head_dim}}, in_float32 ? Type::Float : type);
       } else {
-        c.tensor(name, *parameter, {{}, {heads}}, type);
+        c.tensor(name, *parameter, {{}, {1}, {heads}}, in_float32 ? Type::Float : type);
       }
     }
     c.require(a.gate_form == GateForm::kColumn || wide.are_of(a.key), "gate",

@@ -17,8 +17,8 @@ struct Operator {
   const char *name, *arguments;
 };
 
-inline constexpr char kForward[] = "tttttoooooooooooovvvvvvvvvv";
-inline constexpr char kBackward[] = "tootttttoooooooooooottttttvvvvvvvv";
+inline constexpr char kForward[] = "tttttoooooooooooooovvvvvvvvvv";
+inline constexpr char kBackward[] = "tootttttoooooooooooooottttttvvvvvvvv";
 
 // The namespace of the operators while the check is on, else null.
 inline std::atomic<const char*> checked_in{nullptr};

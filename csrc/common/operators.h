@@ -28,7 +28,8 @@ using Sizes = std::vector<int64_t>;
   const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &context_query, const Tensor &context_key, \
       const OptionalTensor &gate_lambda, const OptionalTensor &gate_query, const OptionalTensor &gate_context_query,   \
       const OptionalTensor &gate_key, const OptionalTensor &gate_context_key, const OptionalTensor &gate_query_bias,   \
-      const OptionalTensor &gate_key_bias, const OptionalTensor &attn_mask, const OptionalTensor &key_lengths,         \
+      const OptionalTensor &gate_context_query_bias, const OptionalTensor &gate_key_bias,                              \
+      const OptionalTensor &gate_context_key_bias, const OptionalTensor &attn_mask, const OptionalTensor &key_lengths, \
       const OptionalTensor &cu_seqlens, const OptionalTensor &dropout_seed, const OptionalTensor &quasi_bias
 #define QACG_OPTIONS                                                                                                 \
   int64_t max_seqlen, bool is_causal, double dropout_p, double scale, double quasi_scale, double beta, double gamma, \
@@ -36,14 +37,15 @@ using Sizes = std::vector<int64_t>;
 // clang-format off: not one name a line
 #define QACG_ARGUMENTS                                                                                               \
   {query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query, gate_key,             \
-   gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens, dropout_seed, quasi_bias,   \
-   max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma, static_cast<GateForm>(gate_form)}
+   gate_context_key, gate_query_bias, gate_context_query_bias, gate_key_bias, gate_context_key_bias, attn_mask,      \
+   key_lengths, cu_seqlens, dropout_seed, quasi_bias, max_seqlen, is_causal, dropout_p, scale, quasi_scale, beta, gamma, static_cast<GateForm>(gate_form)}
 // clang-format on
 
 struct Arguments {
   const Tensor &query, &key, &value, &context_query, &context_key;
   const OptionalTensor &gate_lambda, &gate_query, &gate_context_query, &gate_key, &gate_context_key, &gate_query_bias,
-      &gate_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed, &quasi_bias;
+      &gate_context_query_bias, &gate_key_bias, &gate_context_key_bias, &attn_mask, &key_lengths, &cu_seqlens,
+      &dropout_seed, &quasi_bias;
   int64_t max_seqlen;
   bool is_causal;
   double dropout_p, scale, quasi_scale, beta, gamma;
@@ -53,13 +55,16 @@ struct Arguments {
     const OptionalTensor* all[] = {&gate_query, &gate_context_query, &gate_key, &gate_context_key};
     return *all[index];
   }
-  const OptionalTensor& bias(int side) const { return side ? gate_key_bias : gate_query_bias; }
+  const OptionalTensor& bias(int index) const {
+    const OptionalTensor* all[] = {&gate_query_bias, &gate_context_query_bias, &gate_key_bias, &gate_context_key_bias};
+    return *all[index];
+  }
 };
 
 // In the order of the schema.
 using ForwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-using BackwardResult =
-    std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+using BackwardResult = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+                                  Tensor, Tensor, Tensor, Tensor>;
 
 template <typename T>
 T* data(const Tensor& t) {
@@ -144,7 +149,9 @@ void check_devices(const Here& is_here, const Arguments& a) {
                           {a.gate_key, "gate_key"},
                           {a.gate_context_key, "gate_context_key"},
                           {a.gate_query_bias, "gate_query_bias"},
+                          {a.gate_context_query_bias, "gate_context_query_bias"},
                           {a.gate_key_bias, "gate_key_bias"},
+                          {a.gate_context_key_bias, "gate_context_key_bias"},
                           {a.attn_mask, "attn_mask"},
                           {a.key_lengths, "key_lengths"},
                           {a.cu_seqlens, "cu_seqlens"},

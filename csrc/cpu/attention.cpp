@@ -93,8 +93,8 @@ void describe_gate(Call& call, const Arguments& a) {
   p.gate_vectors = to;
   for (int v = 0; v < 4; ++v, to += vector) per_head(*a.vector(v), p.heads, p.head_dim, to);
   p.gate_biases = to;
-  for (int side = 0; side < 2; ++side, to += p.heads) {
-    if (a.bias(side)) per_head(*a.bias(side), p.heads, /*dims=*/0, to);
+  for (int b = 0; b < 4; ++b) {  // the second and the fourth are added to those before them
+    if (a.bias(b)) per_head(*a.bias(b), p.heads, /*dims=*/0, to + b / 2 * p.heads);
   }
 }
 
@@ -302,11 +302,10 @@ ForwardResult attention(QACG_TENSORS, QACG_OPTIONS, bool save_softmax_out, bool 
 }
 
 // Sums partial gradients of a parameter over the sequences, and over the heads if they share it. Returns the sum in the
-// shape and dtype of `like`, the parameter. Heads share it if it has `dims_if_shared` dimensions. `partial` has
-// `stride` numbers for each sequence and head, of which the first `dims` are summed.
-Tensor reduced(const float* partial, int64_t stride, int64_t dims, const Problem& p, const Tensor& like,
-               int64_t dims_if_shared) {
-  const bool shared = like.dim() == dims_if_shared;
+// shape and dtype of `like`, the parameter. `partial` has `stride` numbers for each sequence and head, of which the
+// first `dims` are summed.
+Tensor reduced(const float* partial, int64_t stride, int64_t dims, const Problem& p, const Tensor& like) {
+  const bool shared = static_cast<int64_t>(like.numel()) == dims;
   std::vector<double> sums((shared ? 1 : p.heads) * dims);
   for (int64_t pair = 0; pair < p.sequences * p.heads; ++pair) {
     double* to = sums.data() + (shared ? 0 : pair % p.heads * dims);
@@ -413,10 +412,10 @@ BackwardResult attention_backward(const Tensor& grad_out, const OptionalTensor& 
   const ScalarType type = query.scalar_type();
   const auto vector = [&](int index, const OptionalTensor& like) {
     if (!has_vectors) return no_rows(query, type);
-    return reduced(g.gate_vectors + index * p.head_dim, 4 * p.head_dim, p.head_dim, p, *like, 1);
+    return reduced(g.gate_vectors + index * p.head_dim, 4 * p.head_dim, p.head_dim, p, *like);
   };
-  const auto bias = [&](int index, const OptionalTensor& like) {
-    return has_vectors && like ? reduced(g.gate_biases + index, 2, 1, p, *like, 0) : no_rows(query, type);
+  const auto bias = [&](int side, const OptionalTensor& like) {
+    return has_vectors && like ? reduced(g.gate_biases + side, 2, 1, p, *like) : no_rows(query, type);
   };
   return {wide_grads[0],
           wide_grads[1],
@@ -429,7 +428,9 @@ BackwardResult attention_backward(const Tensor& grad_out, const OptionalTensor& 
           vector(2, gate_key),
           vector(3, gate_context_key),
           bias(0, gate_query_bias),
-          bias(1, gate_key_bias)};
+          bias(0, gate_context_query_bias),
+          bias(1, gate_key_bias),
+          bias(1, gate_context_key_bias)};
 }
 
 constexpr first_calls::Operator kForward{"cpu_attention", first_calls::kForward};

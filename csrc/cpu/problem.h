@@ -31,7 +31,7 @@ struct Problem {
   Tensor4 query, key, value, context_query, context_key;
   Rows lambda;  // null if the call has gate vectors
   const float* gate_vectors;  // (4, H, D): query, context query, key, context key
-  const float* gate_biases;  // (2, H): query, key
+  const float* gate_biases;  // (2, H): query, key, each the sum of two biases
   bool column_gate;
   float beta, gamma;
 

@@ -14,15 +14,16 @@ template <typename Element>
 void per_head_of(const Tensor& t, int64_t heads, int64_t dims, float* to) {
   const auto strides = t.strides();
   const size_t own = dims > 0;
-  const int64_t head = strides.size() > own ? strides[0] : 0, dim = own ? strides[strides.size() - 1] : 0;
+  const int64_t head = strides.size() > own && t.size(0) > 1 ? strides[0] : 0,
+                dim = own ? strides[strides.size() - 1] : 0;
   const Element* from = data<Element>(t);
   for (int64_t h = 0; h < heads; ++h) {
-    for (int64_t d = 0; d < std::max<int64_t>(dims, 1); ++d) *to++ = widen(from[h * head + d * dim]);
+    for (int64_t d = 0; d < std::max<int64_t>(dims, 1); ++d) *to++ += widen(from[h * head + d * dim]);
   }
 }
 
-// Copies a gate vector (D) or (H, D) of any element type to (H, D) floats; with `dims` 0, a bias () or (H) to (H)
-// floats.
+// Adds a gate vector (D), (1, D) or (H, D) of any element type to (H, D) floats; with `dims` 0, a bias (), (1) or (H)
+// to (H) floats.
 inline void per_head(const Tensor& t, int64_t heads, int64_t dims, float* to) {
   switch (t.scalar_type()) {
     case ScalarType::Half:

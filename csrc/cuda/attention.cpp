@@ -52,8 +52,8 @@ void check_launch(const char* error) {
 }
 
 Tensor4 wide(const Tensor& t) {
-  if (t.dim() == 3) return {t.data_ptr(), 0, t.stride(1), t.stride(0), t.stride(2)};
-  return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2), t.stride(3)};
+  if (t.dim() == 3) return {t.data_ptr(), 0, t.stride(1), t.stride(0)};
+  return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
 }
 
 Rows rows(const Tensor& t) {
@@ -68,9 +68,9 @@ Rows row_terms(const Tensor& t) {
   return {floats.data, floats.batch / kFloats, floats.head / kFloats, floats.row / kFloats};
 }
 
-// A gate vector (D) or (H, D), or with own_dims = 0 a bias () or (H).
+// A gate vector (D), (1, D) or (H, D), or with own_dims = 0 a bias (), (1) or (H).
 PerHead per_head(const Tensor& t, int64_t own_dims) {
-  return {t.data_ptr(), t.dim() > own_dims ? t.stride(0) : 0, own_dims ? t.stride(t.dim() - 1) : 0};
+  return {t.data_ptr(), t.dim() > own_dims && t.size(0) > 1 ? t.stride(0) : 0, own_dims ? t.stride(t.dim() - 1) : 0};
 }
 
 // A problem and the tensors that its pointers point into.
@@ -81,16 +81,23 @@ struct Call {
   const Tensor& keep(Tensor t) { return kept.emplace_back(std::move(t)); }
 };
 
+// A tensor whose rows have unit stride and start at multiples of 16 bytes, as the kernels' copies require. A tensor
+// with another layout is copied: gradients of autograd may have any, for example that of a sum has strides of 0.
+Tensor4 aligned(Call& call, const Tensor& t) {
+  const int64_t last = t.dim() - 1;
+  bool suits = t.stride(last) == 1 && reinterpret_cast<uintptr_t>(t.data_ptr()) % 16 == 0;
+  for (int64_t d = 0; d < last; ++d) suits = suits && (t.size(d) == 1 || t.stride(d) % 8 == 0);
+  return wide(suits ? t : call.keep(dense_copy(t, t.scalar_type())));
+}
+
 Element element_of(const Tensor& query) {
   switch (query.scalar_type()) {
-    case ScalarType::Float:
-      return Element::kFloat32;
     case ScalarType::Half:
       return Element::kFloat16;
     case ScalarType::BFloat16:
       return Element::kBfloat16;
     default:
-      refuse("query: expected dtype float32, float16 or bfloat16 for backend 'cuda', got another");
+      refuse("query: expected dtype float16 or bfloat16 for backend 'cuda', got another");
   }
 }
 
@@ -132,9 +139,10 @@ void describe_gate(Call& call, const Arguments& a) {
     p.lambda = rows(*a.gate_lambda);
     return;
   }
-  for (int v = 0; v < 4; ++v) p.gate_vectors[v] = per_head(*a.vector(v), 1);
-  for (int side = 0; side < 2; ++side) {
-    if (a.bias(side)) p.gate_biases[side] = per_head(*a.bias(side), 0);
+  p.float32_gate = a.gate_query->scalar_type() == ScalarType::Float;
+  for (int n = 0; n < 4; ++n) {
+    p.gate_vectors[n] = per_head(*a.vector(n), 1);
+    if (a.bias(n)) p.gate_biases[n] = per_head(*a.bias(n), 0);
   }
 }
 
@@ -147,62 +155,27 @@ void describe_quasi_bias(Call& call, const Arguments& a) {
 
 Call describe(const Arguments& a) {
   Call call;
-  call.kept.reserve(8);
+  call.kept.reserve(12);
   Problem& p = call.problem;
   p.element = element_of(a.query);
   describe_options(p, a);
+  require(p.head_dim % 8 == 0 && p.head_dim <= 128,
+          "query: expected a head size that is a multiple of 8 up to 128 for backend 'cuda', got ", p.head_dim);
   p.is_key_mask = p.mask && p.mask_strides[2] == 0;
   for (const Tensor* t : {&a.query, &a.key}) {
     const int64_t length = t->size(a.cu_seqlens ? 0 : 2);
     require(length < int64_t{1} << 30, "query, key: expected fewer than 2^30 rows, got ", length);
   }
-  p.query = wide(a.query);
-  p.key = wide(a.key);
-  p.value = wide(a.value);
-  p.context_query = wide(a.context_query);
-  p.context_key = wide(a.context_key);
+  p.query = aligned(call, a.query);
+  p.key = aligned(call, a.key);
+  p.value = aligned(call, a.value);
+  p.context_query = aligned(call, a.context_query);
+  p.context_key = aligned(call, a.context_key);
   describe_lengths(call, a);
   describe_gate(call, a);
   describe_quasi_bias(call, a);
   if (p.drop_threshold > 0) p.seed = static_cast<const int64_t*>(a.dropout_seed->data_ptr());
   return call;
-}
-
-// Whether rows have unit stride and start at multiples of 16 bytes, as the copies of the tensor-core path require.
-bool has_aligned_rows(const Tensor& t) {
-  const int64_t last = t.dim() - 1;
-  if (t.stride(last) != 1 || reinterpret_cast<uintptr_t>(t.data_ptr()) % 16) return false;
-  for (int64_t d = 0; d < last; ++d) {
-    if (t.size(d) > 1 && t.stride(d) % 8) return false;
-  }
-  return true;
-}
-
-// Whether a call's tensors suit the tensor-core path. `note` of backends/cuda reports it to users.
-bool suits_tensor_cores(const Arguments& a) {
-  const int64_t head_dim = a.query.size(a.query.dim() - 1);
-  if (a.query.scalar_type() == ScalarType::Float || head_dim % 8 || head_dim > 128) return false;
-  const auto aligned = [](const Tensor* t) { return has_aligned_rows(*t); };
-  const auto inputs = {&a.query, &a.key, &a.value, &a.context_query, &a.context_key};
-  return std::all_of(inputs.begin(), inputs.end(), aligned);
-}
-
-void run_forward(const Problem& p, bool tensor_cores, void* stream) {
-  bool launched = false;
-  if (tensor_cores) {
-    const auto run = p.element == Element::kFloat16 ? run_mma_forward_float16 : run_mma_forward_bfloat16;
-    check_launch(run(p, stream, &launched));
-  }
-  if (!launched) check_launch(run_plain_forward(p, stream));
-}
-
-void run_backward(const Problem& p, const Gradients& g, bool tensor_cores, void* stream) {
-  bool launched = false;
-  if (tensor_cores) {
-    const auto run = p.element == Element::kFloat16 ? run_mma_backward_float16 : run_mma_backward_bfloat16;
-    check_launch(run(p, g, stream, &launched));
-  }
-  if (!launched) check_launch(run_plain_backward(p, g, stream));
 }
 
 ForwardResult attention(QACG_TENSORS, QACG_OPTIONS, bool save_softmax_out, bool save_quasi_out) {
@@ -229,7 +202,8 @@ ForwardResult attention(QACG_TENSORS, QACG_OPTIONS, bool save_softmax_out, bool 
     p.key_gate = rows(key_gate);
   }
   if (p.column_gate) check_launch(run_key_gates(p, stream.handle()));
-  run_forward(p, suits_tensor_cores(arguments), stream.handle());
+  const auto run = p.element == Element::kFloat16 ? run_forward<Float16> : run_forward<Bfloat16>;
+  check_launch(run(p, stream.handle()));
   return {out, softmax_out, no_rows(query, type), row_max, row_sum, query_gate, key_gate};
 }
 
@@ -257,12 +231,10 @@ BackwardResult attention_backward(const Tensor& grad_out, const OptionalTensor& 
   const bool has_vectors = !gate_lambda;
   p.row_max = rows(row_max);
   p.row_sum = rows(row_sum);
-  if (softmax_out.numel() > 0) p.softmax_out = wide(softmax_out);
+  if (softmax_out.numel() > 0) p.softmax_out = aligned(call, softmax_out);
 
   Gradients g{};
-  const bool tensor_cores = suits_tensor_cores(arguments) && (!p.softmax_out.data || has_aligned_rows(softmax_out));
-  // Autograd may pass gradients in any layout; for example, that of a sum has strides of 0.
-  g.out = wide(tensor_cores && !has_aligned_rows(grad_out) ? call.keep(dense_copy(grad_out, type)) : grad_out);
+  g.out = aligned(call, grad_out);
   std::vector<Tensor> results;
   Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};
   const Tensor* inputs[] = {&query, &key, &value, &context_query, &context_key};
@@ -285,21 +257,22 @@ BackwardResult attention_backward(const Tensor& grad_out, const OptionalTensor& 
     g.lambda = rows(results.back());
   }
   const auto gradient_of = [&](const OptionalTensor& t) {
-    return results.emplace_back(has_vectors && t ? empty(query, sizes_of(*t), type) : no_rows(query, type));
+    return results.emplace_back(has_vectors && t ? empty(query, sizes_of(*t), t->scalar_type()) : no_rows(query, type));
   };
   for (int v = 0; v < 4; ++v) {
     const Tensor gradient = gradient_of(arguments.vector(v));
     if (has_vectors) g.gate_vectors[v] = per_head(gradient, 1);
   }
-  for (int side = 0; side < 2; ++side) {
-    const Tensor gradient = gradient_of(arguments.bias(side));
-    if (has_vectors && arguments.bias(side)) g.gate_biases[side] = per_head(gradient, 0);
+  for (int b = 0; b < 4; ++b) {
+    const Tensor gradient = gradient_of(arguments.bias(b));
+    if (has_vectors && arguments.bias(b)) g.gate_biases[b] = per_head(gradient, 0);
   }
 
-  run_backward(p, g, tensor_cores, stream.handle());
+  const auto run = p.element == Element::kFloat16 ? run_backward<Float16> : run_backward<Bfloat16>;
+  check_launch(run(p, g, stream.handle()));
   if (has_vectors) check_launch(run_gate_sums(p, g, stream.handle()));
-  return {results[0], results[1], results[2], results[3], results[4],  results[5],
-          results[6], results[7], results[8], results[9], results[10], results[11]};
+  return {results[0], results[1], results[2], results[3],  results[4],  results[5],  results[6],
+          results[7], results[8], results[9], results[10], results[11], results[12], results[13]};
 }
 
 constexpr first_calls::Operator kForward{"cuda_attention", first_calls::kForward},

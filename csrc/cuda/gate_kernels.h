@@ -11,7 +11,7 @@ constexpr int kPartRows = kGateThreads / 2;  // queries and keys in a partial su
 // Rows that a thread reads before it adds them. The reads are in a block of code without branches: between branches,
 // the compiler places each read next to its use, and the warp waits for one row after the other.
 constexpr int kRowsAtOnce = 16;
-constexpr int kGateItems = 6;  // four vectors and two biases
+constexpr int kGateItems = 8;  // four vectors and four biases
 constexpr int kSumColumns = 8, kSumRows = kGateThreads / kSumColumns;  // columns and rows that gate_sums reads at once
 constexpr int64_t kGateShared = kGateThreads * sizeof(float);
 
@@ -69,7 +69,6 @@ QACG_DEVICE float sum_of_rows(const float* t, const Tensor4& x, int64_t first, i
 }
 
 QACG_DEVICE float sum_of_rows(Element element, const float* t, const Tensor4& x, int64_t first, int rows) {
-  if (element == Element::kFloat32) return sum_of_rows<float>(t, x, first, rows);
   if (element == Element::kFloat16) return sum_of_rows<Float16>(t, x, first, rows);
   return sum_of_rows<Bfloat16>(t, x, first, rows);
 }
@@ -103,7 +102,7 @@ QACG_KERNEL(kGateThreads, 3) gate_partial_sums(QACG_PARAMETER Problem p, QACG_PA
         side == kQuerySide ? (vector % 2 ? p.context_query : p.query) : (vector % 2 ? p.context_key : p.key);
     const int readable = side == kQuerySide ? s.queries : p.column_gate ? s.keys : keys;
     const int rows = static_cast<int>(clamped(readable - first, 0, kPartRows));
-    const int64_t offset = offset_of(x, s, first) + d * x.dim;
+    const int64_t offset = offset_of(x, s, first) + d;
     sums[vector * p.head_dim + d] = sum_of_rows(p.element, logits + side * kPartRows, x, offset, rows);
   }
 }
@@ -120,7 +119,7 @@ QACG_KERNEL(kGateThreads, 2) gate_sums(QACG_PARAMETER Problem p, QACG_PARAMETER 
   const bool shared_by_heads = to.head == 0;
   const int dims = vector ? p.head_dim : 1, d = first_dim + thread_index() % kSumColumns;
   if (!to.data || first_dim >= dims || head >= (shared_by_heads ? 1 : p.heads)) return;
-  const int64_t width = gate_sums_width(p), column = (vector ? item * p.head_dim : 4 * p.head_dim + item - 4) + d;
+  const int64_t width = gate_sums_width(p), column = (vector ? item * p.head_dim : 4 * p.head_dim + (item - 4) / 2) + d;
   // The sums of a head that does not share its parameters are p.heads rows apart.
   const int64_t apart = (shared_by_heads ? 1 : p.heads) * width;
   const int rows = static_cast<int>(g.gate_parts * p.sequences * (shared_by_heads ? p.heads : 1));
@@ -142,7 +141,12 @@ QACG_KERNEL(kGateThreads, 2) gate_sums(QACG_PARAMETER Problem p, QACG_PARAMETER 
   if (thread_index() >= kSumColumns || d >= dims) return;
   float total = 0.0f;
   for (int n = 0; n < kSumRows; ++n) total += sums[n * kSumColumns + thread_index()];
-  write(p.element, to.data, head * to.head + d * to.dim, total);
+  const int64_t offset = head * to.head + d * to.dim;
+  if (p.float32_gate) {
+    static_cast<float*>(to.data)[offset] = total;
+  } else {
+    write(p.element, to.data, offset, total);
+  }
 }
 
 }  // namespace qacg::cuda

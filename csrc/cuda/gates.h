@@ -14,14 +14,18 @@ QACG_DEVICE float warp_sum(float x) {
 // too if there are no queries.
 QACG_DEVICE bool has_gate_vectors(const Problem& p) { return p.gate_vectors[0].data != nullptr; }
 
+QACG_DEVICE float gate_parameter(const Problem& p, const Sequence& s, const PerHead& t, int d) {
+  const int64_t offset = s.head * t.head + d * t.dim;
+  return p.float32_gate ? static_cast<const float*>(t.data)[offset] : read(p.element, t.data, offset);
+}
+
 QACG_DEVICE float gate_vector(const Problem& p, const Sequence& s, int vector, int d) {
-  const PerHead& v = p.gate_vectors[vector];
-  return read(p.element, v.data, s.head * v.head + d * v.dim);
+  return gate_parameter(p, s, p.gate_vectors[vector], d);
 }
 
 QACG_DEVICE float gate_bias(const Problem& p, const Sequence& s, Side side) {
-  const PerHead& b = p.gate_biases[side];
-  return b.data ? read(p.element, b.data, s.head * b.head) : 0.0f;
+  const PerHead &own = p.gate_biases[2 * side], &context = p.gate_biases[2 * side + 1];
+  return (own.data ? gate_parameter(p, s, own, 0) : 0.0f) + (context.data ? gate_parameter(p, s, context, 0) : 0.0f);
 }
 
 // A column gate treats keys at and beyond the length as zeros and does not read them.
@@ -37,8 +41,8 @@ QACG_DEVICE float gate_of_row(const Problem& p, const Sequence& s, int i, Side s
   if (reads_row(p, s, i, side)) {
     const int64_t x_row = offset_of(x, s, i), c_row = offset_of(c, s, i);
     for (int d = thread_index() % kWarp; d < p.head_dim; d += kWarp) {
-      logit += read(p.element, x.data, x_row + d * x.dim) * gate_vector(p, s, 2 * side, d);
-      logit += read(p.element, c.data, c_row + d * c.dim) * gate_vector(p, s, 2 * side + 1, d);
+      logit += read(p.element, x.data, x_row + d) * gate_vector(p, s, 2 * side, d);
+      logit += read(p.element, c.data, c_row + d) * gate_vector(p, s, 2 * side + 1, d);
     }
   }
   return sigmoid<Accurate>((warp_sum(logit) + gate_bias(p, s, side)) * kLog2e);
@@ -54,19 +58,6 @@ QACG_DEVICE float lambda_of_row(const Problem& p, const Sequence& s, int i) {
 // gamma lk of key j, which a column gate subtracts from lambda.
 QACG_DEVICE float key_gate_part(const Problem& p, const Sequence& s, int j) {
   return p.column_gate && j < s.keys ? p.gamma * at(p.key_gate, s, j) : 0.0f;
-}
-
-// The forward's lambda of a row, by a whole warp. Computes the gates and stores them for the backward.
-QACG_DEVICE float computed_lambda(const Problem& p, const Sequence& s, int i) {
-  if (!has_gate_vectors(p)) return lambda_of_row(p, s, i);
-  const float lq = gate_of_row(p, s, i, kQuerySide);
-  const float lk = p.column_gate ? 0.0f : gate_of_row(p, s, i, kKeySide);
-  if (thread_index() % kWarp == 0) {
-    at(p.query_gate, s, i) = lq;
-    if (!p.column_gate) at(p.key_gate, s, i) = lk;
-  }
-  const float weighted = p.beta * lq;
-  return 1.0f - (p.column_gate ? weighted : weighted + p.gamma * lk);
 }
 
 // Eq. 13 and 14 for row i of the queries, from d lambda: stores the gradient of the lambda tensor, or those of the

@@ -1,4 +1,4 @@
-// The sm_80 instructions of the tensor-core path. Fragments are distributed over threads as the PTX ISA specifies
+// The sm_80 instructions for tensor cores. Fragments are distributed over threads as the PTX ISA specifies
 // (mma.m16n8k16 and ldmatrix for .b16); mma_tile.h describes their use. Addresses in shared memory are 32-bit integers:
 // a kernel keeps a dozen of them, and C++ pointers would take twice the registers.
 #pragma once

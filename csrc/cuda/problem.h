@@ -5,13 +5,14 @@
 
 namespace qacg::cuda {
 
-enum class Element : int32_t { kFloat32, kFloat16, kBfloat16 };
+enum class Element : int32_t { kFloat16, kBfloat16 };
 enum class Mask : int32_t { kNone, kBoolean, kAdditive };
 
-// (B, H, rows, D) of the call's element type, with element strides; packed tensors have batch stride 0.
+// (B, H, rows, D) of the call's element type, with element strides; packed tensors have batch stride 0. Rows have unit
+// stride and start at multiples of 16 bytes.
 struct Tensor4 {
   void* data;
-  int64_t batch, head, row, dim;
+  int64_t batch, head, row;
 };
 
 // (B, H, rows); of float32, unless a comment states another type.
@@ -20,7 +21,7 @@ struct Rows {
   int64_t batch, head, row;
 };
 
-// A gate vector (H, D) of the call's element type, or (D) with a head stride of 0. A bias has no D: (H) or ().
+// A gate vector (H, D), with a head stride of 0 if the heads share it. A bias has no D.
 struct PerHead {
   void* data;
   int64_t head, dim;
@@ -46,7 +47,8 @@ struct Problem {
   Tensor4 query, key, value, context_query, context_key;
   Rows lambda;              // of the element type; null if the call has gate vectors
   PerHead gate_vectors[4];  // query, context query, key, context key; or null
-  PerHead gate_biases[2];   // query, key; or null
+  PerHead gate_biases[4];   // query, context query, key, context key; each may be null
+  bool float32_gate;        // whether vectors, biases and their gradients are float32, else of the element type
   bool column_gate;
   float beta, gamma;
 
@@ -83,7 +85,7 @@ struct Gradients {
   // Partial sums, (gate_parts, sequences, heads, 4 vectors of D and 2 biases), and the outgoing gradients.
   float* gate_sums;
   int64_t gate_parts;
-  PerHead gate_vectors[4], gate_biases[2];
+  PerHead gate_vectors[4], gate_biases[4];
 };
 
 }  // namespace qacg::cuda

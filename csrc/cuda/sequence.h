@@ -69,13 +69,11 @@ QACG_DEVICE RowTerms& terms_at(const Gradients& g, const Sequence& s, int i) {
 }
 
 QACG_DEVICE float read(Element element, const void* data, int64_t offset) {
-  if (element == Element::kFloat32) return static_cast<const float*>(data)[offset];
   if (element == Element::kFloat16) return widen(static_cast<const Float16*>(data)[offset]);
   return widen(static_cast<const Bfloat16*>(data)[offset]);
 }
 
 QACG_DEVICE void write(Element element, void* data, int64_t offset, float x) {
-  if (element == Element::kFloat32) return narrow(x, static_cast<float*>(data)[offset]);
   if (element == Element::kFloat16) return narrow(x, static_cast<Float16*>(data)[offset]);
   narrow(x, static_cast<Bfloat16*>(data)[offset]);
 }
@@ -94,7 +92,6 @@ QACG_DEVICE float mask_at(const Problem& p, const Sequence& s, int i, int j) {
       s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] + j * p.mask_strides[3];
   if (p.mask_kind == Mask::kBoolean) return static_cast<const uint8_t*>(p.mask)[offset] ? 0.0f : -INFINITY;
   // One branch for each type, so that its kHiding is an immediate operand: in a register it made forward<128> spill.
-  if (p.element == Element::kFloat32) return bias_of(static_cast<const float*>(p.mask)[offset], kHidingFloat32);
   if (p.element == Element::kFloat16)
     return bias_of(widen(static_cast<const Float16*>(p.mask)[offset]), kHidingFloat16);
   return bias_of(widen(static_cast<const Bfloat16*>(p.mask)[offset]), kHidingBfloat16);
@@ -103,20 +100,6 @@ QACG_DEVICE float mask_at(const Problem& p, const Sequence& s, int i, int j) {
 // The bias of query i's context scores, as an exponent of 2; 0 beyond the last query.
 QACG_DEVICE float quasi_bias_of(const Problem& p, const Sequence& s, int i) {
   return p.quasi_bias.data && i < s.queries ? at(p.quasi_bias, s, i) * kLog2e : 0.0f;
-}
-
-// Eq. 1 and 2 for query i and key j: both scores as exponents of 2, -inf for a hidden key.
-struct Scores {
-  float softmax, context;
-  bool seen;
-};
-
-QACG_DEVICE Scores scores_of(const Problem& p, const Sequence& s, int i, int j, float product, float context_product,
-                             float quasi_bias) {
-  if (i >= s.queries || j >= seen_keys(p, s, i)) return {-INFINITY, -INFINITY, false};
-  const float mask = mask_at(p, s, i, j), factor = p.scale * kLog2e;
-  if (mask == -INFINITY) return {-INFINITY, -INFINITY, false};
-  return {product * factor + mask, context_product * factor + (mask + quasi_bias), true};
 }
 
 QACG_DEVICE uint32_t sequence_head(const Problem& p, const Sequence& s) {

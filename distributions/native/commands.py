@@ -46,6 +46,7 @@ class Library(NamedTuple):
 
 LIBRARIES = {
     "_cpu": Library("QACG_BUILD_CPU", True, lambda: None, cpu.write_ninja),
+    "_launch": Library("QACG_BUILD_CPU", True, lambda: None, cpu.write_launch_ninja),
     "_cuda": Library("QACG_BUILD_CUDA", False, cuda.why_not, cuda.write_ninja),
 }
 

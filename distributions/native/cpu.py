@@ -1,4 +1,4 @@
-"""The CPU library: one translation unit per instruction set, with its flags."""
+"""The libraries that a C++ compiler alone builds: that of the CPU, with its flags, and the launcher for GPUs."""
 
 import sys
 from pathlib import Path
@@ -9,6 +9,7 @@ from native import compilers, environment, torch_headers
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprfchw", "-mprefer-vector-width=512"]
 HOST_SOURCE = "csrc/cpu/attention.cpp"
+LAUNCH_SOURCE = "csrc/launch/launcher.cpp"
 # Flags of each translation unit.
 SOURCES = {
     HOST_SOURCE: [],
@@ -48,12 +49,20 @@ def sources_for(processor: str | None = None) -> tuple[dict[str, list[str]], lis
 
 
 def write_ninja(path: Path, library: Path) -> None:
-    """Writes the ninja file that builds the library."""
-    sources, without = sources_for()
+    """Writes the ninja file that builds the CPU library."""
+    _write_ninja(path, library, *sources_for(), exported="qacg_cpu_*")
+
+
+def write_launch_ninja(path: Path, library: Path) -> None:
+    """Writes the ninja file that builds the launcher."""
+    _write_ninja(path, library, {LAUNCH_SOURCE: []}, [], exported="qacg_launch_*")
+
+
+def _write_ninja(path: Path, library: Path, sources: dict[str, list[str]], without: list[str], exported: str) -> None:
     optimise = ["-O0", "-g"] if environment.debugging() else ["-O3", "-DNDEBUG"]
     headers = torch_headers.include_folder()
     torch_flags = [f"-isystem{headers}", torch_headers.CPU_FLAG, *without]
-    links = link_flags(path.parent, library.name)
+    links = link_flags(path.parent, library.name, exported)
     here = compilers.without_machine_paths(headers)
     lines, objects = compilers.rules(f"$cxx -shared $in {compilers.escaped(links)}"), []
     for source, flags in sources.items():
@@ -64,8 +73,8 @@ def write_ninja(path: Path, library: Path) -> None:
     path.write_text("\n".join([*lines, *compilers.link_edge(library, objects)]))
 
 
-def link_flags(folder: Path, name: str) -> list[str]:
-    """Returns the linker flags of the library, and writes the files that they refer to.
+def link_flags(folder: Path, name: str, exported: str) -> list[str]:
+    """Returns the linker flags of a library, and writes the files that they refer to.
 
     On macOS torch's functions are resolved at load time. On Linux the library is linked against an empty
     libtorch_cpu.so, of which it records only the name. If QACG_BUILD_FOR is set, the library contains Zig's C++
@@ -75,5 +84,5 @@ def link_flags(folder: Path, name: str) -> list[str]:
     if not ("linux" in other.triple if other else sys.platform != "darwin"):
         mac = ["-undefined", "dynamic_lookup", "-install_name", f"@rpath/{name}"]  # no path of this machine
         return ["-O2", *mac, "-s"] if other else mac
-    links = ["-Wl,--no-as-needed", *compilers.stand_ins(("torch_cpu",), folder), "-Wl,--as-needed"]
-    return links if other is None else ["-O2", *links, *compilers.hide_symbols("qacg_cpu_*", folder)]
+    links = ["-Wl,--no-as-needed", *compilers.stand_ins(("torch_cpu",), folder), "-ldl", "-Wl,--as-needed"]
+    return links if other is None else ["-O2", *links, *compilers.hide_symbols(exported, folder)]

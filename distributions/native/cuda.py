@@ -11,9 +11,9 @@ from native import compilers, environment, torch_headers
 HOST_SOURCE = "csrc/cuda/attention.cpp"
 KERNEL_SOURCES = (
     "csrc/cuda/library_info.cu",
-    "csrc/cuda/kernels_plain.cu",
-    "csrc/cuda/kernels_mma_float16.cu",
-    "csrc/cuda/kernels_mma_bfloat16.cu",
+    "csrc/cuda/kernels_gate.cu",
+    "csrc/cuda/kernels_float16.cu",
+    "csrc/cuda/kernels_bfloat16.cu",
 )
 OLDEST_NVCC = (12, 0)
 # The oldest whose smallest compression (an eighth of the default's size) every driver for its programs can read.

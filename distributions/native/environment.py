@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from typing import NamedTuple
 
 
@@ -38,6 +39,12 @@ def machine() -> str:
     """The processor that the build is for, such as "x86_64"."""
     other = target()
     return other.machine if other else platform.machine().lower()
+
+
+def for_linux() -> bool:
+    """Whether the build is for Linux."""
+    other = target()
+    return "linux" in other.triple if other else sys.platform == "linux"
 
 
 def build_option(variable: str) -> str:

@@ -19,7 +19,7 @@ NEEDS_SELF_CHECK = _IS_AARCH64
 DEVICE = "cpu"
 # In the order of Element in csrc/cpu/problem.h.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-MAX_HEAD_DIM = 256
+MAX_HEAD_DIM, HEAD_DIM_STEP = 256, 1
 
 # For rows of at most this many keys (kSpan in csrc/cpu/forward.h) the backward computes delta from the whole row. The
 # forward then saves no branch output.

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from qacg_kernels.backends import cpu, cuda, reference, triton
+from qacg_kernels.backends.triton import prepared
 from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import self_check
 
@@ -36,6 +37,10 @@ class Backend(Protocol):
     @property
     def MAX_HEAD_DIM(self) -> int | None:
         """The largest supported head size; None if there is no limit."""
+
+    @property
+    def HEAD_DIM_STEP(self) -> int:
+        """Supported head sizes are multiples of this number."""
 
     def missing(self) -> list[str]:
         """Returns the reasons why this backend cannot run on this machine; empty if it can."""
@@ -66,6 +71,9 @@ VARIABLE = "QACG_BACKEND"
 # The meaning of "auto" in this process: QACG_BACKEND at import, or "auto" itself if it is unset or empty.
 _ASKED_FOR = os.environ.get(VARIABLE) or AUTO
 QUIET = "QACG_QUIET"
+# `triton` is the first of _MODULES, so "auto" selects it wherever one of its calls has been prepared.
+if triton.INSTALLED and not triton.interpreted() and prepared.why_not() is None:
+    prepared.register("CUDA", auto=_ASKED_FOR in (AUTO, triton.NAME))
 
 
 @dataclass(frozen=True)
@@ -129,9 +137,16 @@ def outside_limits(backend: Backend, problem: Problem) -> list[str]:
         reasons += backend.not_for(query.device)
     if query.dtype not in backend.DTYPES:
         reasons.append(f"dtype: expected {_listed(map(_name, backend.DTYPES))}, got {_name(query.dtype)}")
-    if backend.MAX_HEAD_DIM is not None and query.shape[-1] > backend.MAX_HEAD_DIM:
-        reasons.append(f"head size: expected 1 to {backend.MAX_HEAD_DIM}, got {query.shape[-1]}")
-    return reasons
+    return reasons + wrong_head_dim(backend, query.shape[-1])
+
+
+def wrong_head_dim(backend: Backend, head_dim: int) -> list[str]:
+    """Returns the limit on head sizes that `head_dim` exceeds; empty if the backend supports it."""
+    largest, step = backend.MAX_HEAD_DIM, backend.HEAD_DIM_STEP
+    if largest is None or (head_dim <= largest and head_dim % step == 0):
+        return []
+    expected = f"1 to {largest}" if step == 1 else f"a multiple of {step} up to {largest}"
+    return [f"head size: expected {expected}, got {head_dim}"]
 
 
 def _name(dtype: torch.dtype) -> str:

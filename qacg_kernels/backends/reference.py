@@ -19,7 +19,7 @@ from qacg_kernels.operators.schema import empty_dense_like
 NAME = "reference"
 DEVICE = None
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-MAX_HEAD_DIM = None
+MAX_HEAD_DIM, HEAD_DIM_STEP = None, 1
 
 
 def missing() -> list[str]:

@@ -99,14 +99,18 @@ def cleared(t: Tensor, key_lengths: Tensor | None) -> Tensor:
 
 
 def _per_head(vector: Tensor) -> Tensor:
-    """A gate vector (D) or (H, D) as a view of shape (1 or H, 1, D)."""
+    """A gate vector (D), (1, D) or (H, D) as a view of shape (1 or H, 1, D)."""
     return vector.view(-1, 1, vector.shape[-1])
 
 
-def gate_values(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns the gate sigmoid(x . v + c . vc + b), eq. 4, (B, H, rows), for x and context c (B, H, rows, D)."""
+def gate_values(
+    x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bias: Tensor | None, context_bias: Tensor | None
+) -> Tensor:
+    """Returns the gate sigmoid(x . v + c . vc + b + bc), eq. 4, (B, H, rows), for x and context c (B, H, rows, D)."""
     logit = (x * _per_head(vector)).sum(-1) + (context * _per_head(context_vector)).sum(-1)
-    return torch.sigmoid(logit if bias is None else logit + bias.view(-1, 1))
+    for b in (bias, context_bias):
+        logit = logit if b is None else logit + b.view(-1, 1)
+    return torch.sigmoid(logit)
 
 
 def key_side(p: Problem, rows: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -145,8 +149,9 @@ def maps(p: Problem, position: Position = _WHOLE) -> Maps:
     if p.gate_lambda is not None:
         gate = p.gate_lambda.unsqueeze(-1)
     else:
-        query_gate = gate_values(p.query, p.context_query, p.gate_query, p.gate_context_query, p.gate_query_bias)
-        key_gate = gate_values(*key_side(p, rows), p.gate_key, p.gate_context_key, p.gate_key_bias)
+        vq, vqc, vk, vkc, *biases = p.gate_parameters
+        query_gate = gate_values(p.query, p.context_query, vq, vqc, *biases[:2])
+        key_gate = gate_values(*key_side(p, rows), vk, vkc, *biases[2:])
         gate = 1 - (p.beta * query_gate.unsqueeze(-1) + p.gamma * key_gate.unsqueeze(-2 if p.column_gate else -1))
 
     keep = None
@@ -190,7 +195,7 @@ def dense_backward(p: Problem, saved: Saved, position: Position = _WHOLE) -> tup
     d_context_key = p.scale * d_context_scores.transpose(-1, -2) @ p.context_query
     d_gate = d_attention * m.quasi
     if p.gate_lambda is not None:
-        return Gradients(d_query, d_key, d_value, d_context_query, d_context_key, d_gate.sum(-1), *[None] * 6), m
+        return Gradients(d_query, d_key, d_value, d_context_query, d_context_key, d_gate.sum(-1), *[None] * 8), m
 
     d_query_gate = -p.beta * d_gate.sum(-1)
     d_key_gate = -p.gamma * d_gate.sum(-2 if p.column_gate else -1)
@@ -215,8 +220,7 @@ def dense_backward(p: Problem, saved: Saved, position: Position = _WHOLE) -> tup
         reduced(tq * p.context_query, p.gate_context_query),
         reduced(tk * key, p.gate_key),
         reduced(tk * context_key, p.gate_context_key),
-        None if p.gate_query_bias is None else reduced(tq, p.gate_query_bias),
-        None if p.gate_key_bias is None else reduced(tk, p.gate_key_bias),
+        *(None if b is None else reduced(t, b) for t, b in zip((tq, tq, tk, tk), p.gate_parameters[4:])),
     )
     return grads, m
 

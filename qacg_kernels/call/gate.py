@@ -8,23 +8,27 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import GetAttrKey, KeyEntry, register_pytree_node
 
+from qacg_kernels.call.problem import GATE_PARAMETERS
 
-@dataclass(frozen=True, eq=False)  # == of tensors has no truth value
+
+@dataclass(eq=False)  # == of tensors has no truth value; frozen, it would take 4 us longer to make
 class GateParameters:
     """Gate vectors and biases from which lambda is computed inside the kernel.
 
-    The gates are lq = sigmoid(Q . query + Qc . context_query + query_bias) for a call's query Q and context query Qc,
-    and lk = sigmoid(K . key + Kc . context_key + key_bias) for its key K and context key Kc. All tensors have the dtype
-    and device of the call's query. The class is registered as a pytree, so that torch.func, torch.vmap, torch.export
-    and make_fx find the tensors in an argument of this class.
+    The gates are lq = sigmoid(Q . query + Qc . context_query + query_bias + context_query_bias) for a call's query Q
+    and context query Qc, and lk = sigmoid(K . key + Kc . context_key + key_bias + context_key_bias) for its key K and
+    context key Kc. All tensors have query's device and one dtype: query's, or float32 beside queries in 16 bits.
+    Gradients have the dtype of the parameters. The class is registered as a pytree, so that torch.func, torch.vmap,
+    torch.export and make_fx find the tensors in an argument of this class.
 
     Attributes:
-        query, context_query, key, context_key: gate vectors, (D) shared by all heads or (H, D).
-        query_bias, key_bias: None, a scalar tensor (), or (H).
+        query, context_query, key, context_key: gate vectors, (D) or (1, D) shared by all heads, or (H, D).
+        query_bias, key_bias: None, () or (1) shared by all heads, or (H).
         beta, gamma: weights of the query gate lq and the key gate lk.
         form: "row" takes both gates at the query's position, lambda_i = 1 - (beta lq_i + gamma lk_i), and requires as
             many queries as keys; "column" takes the key gate at the key's position,
             lambda_ij = 1 - (beta lq_i + gamma lk_j).
+        context_query_bias, context_key_bias: further biases, so that a gate can have those of two linear layers.
 
     Example:
         >>> import torch
@@ -44,10 +48,12 @@ class GateParameters:
     beta: float = 1.0
     gamma: float = 1.0
     form: str = "row"
+    context_query_bias: Tensor | None = None
+    context_key_bias: Tensor | None = None
 
 
 # Biases first: torch.export replaces the names of tensors in source text one by one, and "key_bias" begins with "key".
-_TENSORS = ("query_bias", "key_bias", "query", "context_query", "key", "context_key")
+_TENSORS = tuple(name.removeprefix("gate_") for name in (*GATE_PARAMETERS[4:], *GATE_PARAMETERS[:4]))
 
 
 def _children(gate: GateParameters) -> tuple[list[tuple[KeyEntry, Tensor]], list]:

@@ -18,9 +18,9 @@ class Tensors(NamedTuple):
     """The tensors of a call, named and ordered as in the operators' schema.
 
     Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four
-    gate vectors are given. `attn_mask` has four dimensions, each of full size or of size 1. `quasi_bias` has lambda's
-    dimensions, (B, H, L) or (T, H), each of full size or of size 1, and the dtype `row_dtype(query)`. Lengths and
-    offsets are int32 or int64.
+    gate vectors are given. Gate vectors and biases have one dtype: query's, or `row_dtype(query)`. `attn_mask` has four
+    dimensions, each of full size or of size 1. `quasi_bias` has lambda's dimensions, (B, H, L) or (T, H), each of full
+    size or of size 1, and the dtype `row_dtype(query)`. Lengths and offsets are int32 or int64.
     """
 
     query: Tensor
@@ -34,7 +34,9 @@ class Tensors(NamedTuple):
     gate_key: Tensor | None
     gate_context_key: Tensor | None
     gate_query_bias: Tensor | None
+    gate_context_query_bias: Tensor | None
     gate_key_bias: Tensor | None
+    gate_context_key_bias: Tensor | None
     attn_mask: Tensor | None
     key_lengths: Tensor | None
     cu_seqlens: Tensor | None
@@ -82,7 +84,9 @@ class Problem:
     gate_key = property(lambda self: self.tensors.gate_key)
     gate_context_key = property(lambda self: self.tensors.gate_context_key)
     gate_query_bias = property(lambda self: self.tensors.gate_query_bias)
+    gate_context_query_bias = property(lambda self: self.tensors.gate_context_query_bias)
     gate_key_bias = property(lambda self: self.tensors.gate_key_bias)
+    gate_context_key_bias = property(lambda self: self.tensors.gate_context_key_bias)
     attn_mask = property(lambda self: self.tensors.attn_mask)
     key_lengths = property(lambda self: self.tensors.key_lengths)
     cu_seqlens = property(lambda self: self.tensors.cu_seqlens)
@@ -137,10 +141,8 @@ class Problem:
 
     @property
     def gate_parameters(self) -> tuple[Tensor | None, ...]:
-        """The four gate vectors and the two biases; None if absent."""
-        t = self.tensors
-        vectors = (t.gate_query, t.gate_context_query, t.gate_key, t.gate_context_key)
-        return (*vectors, t.gate_query_bias, t.gate_key_bias)
+        """The tensors that GATE_PARAMETERS names; None if absent."""
+        return self.tensors[len(DIFFERENTIABLE) - len(GATE_PARAMETERS) : len(DIFFERENTIABLE)]
 
     def to(self, dtype: torch.dtype) -> "Problem":
         """A copy of the call with its differentiable tensors in another dtype; attn_mask and quasi_bias keep theirs."""
@@ -223,10 +225,13 @@ class Gradients(NamedTuple):
     gate_key: Tensor | None
     gate_context_key: Tensor | None
     gate_query_bias: Tensor | None
+    gate_context_query_bias: Tensor | None
     gate_key_bias: Tensor | None
+    gate_context_key_bias: Tensor | None
 
 
 DIFFERENTIABLE = Gradients._fields  # the first fields of Tensors
+GATE_PARAMETERS = DIFFERENTIABLE[6:]  # the four vectors, then the four biases
 
 
 # Half the lowest finite number of the type, not the lowest itself: a mask that was filled with the lowest number may

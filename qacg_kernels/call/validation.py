@@ -10,13 +10,22 @@ from torch import Tensor
 
 from qacg_kernels.call.equations import MINUS_LOG_KEYS, QuasiBias, bias_of_keys, bias_of_packed_keys
 from qacg_kernels.call.gate import GateParameters
-from qacg_kernels.call.problem import FORMS, HIDING, Options, Problem, Saved, Tensors, cast_mask, row_dtype
+from qacg_kernels.call.problem import (
+    FORMS,
+    GATE_PARAMETERS,
+    HIDING,
+    Options,
+    Problem,
+    Saved,
+    Tensors,
+    cast_mask,
+    row_dtype,
+)
 from qacg_kernels.utils.torch_internals import surely_one, values_readable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MOST = torch.finfo(torch.float32).max  # kernels compute with numbers in float32
 _Optional = Tensor | None
-_GateTensors = tuple[Tensor, Tensor, Tensor, Tensor, _Optional, _Optional]
 
 
 def dense_problem(
@@ -139,9 +148,9 @@ def check_problem(p: Problem) -> None:
                 "gate_lambda."
             )
     else:
-        vectors = cast(_GateTensors, p.gate_parameters)  # for an absent vector, the error is that of a public call
-        form = cast(str, p.gate_form)  # for an invalid number, the error is that of a public call
-        gate = GateParameters(*vectors, p.beta, p.gamma, form)
+        # For an absent vector and an invalid gate_form, the errors are those of a public call.
+        fields: dict[str, Any] = {name.removeprefix("gate_"): getattr(p, name) for name in GATE_PARAMETERS}
+        gate = GateParameters(**fields, beta=p.beta, gamma=p.gamma, form=cast(str, p.gate_form))
     names = ("is_causal", "dropout_p", "scale", "quasi_scale", "dropout_seed")
     options = {name: getattr(p, name) for name in names} | {"quasi_bias": 0.0 if p.quasi_bias is None else p.quasi_bias}
     if p.cu_seqlens is not None:
@@ -226,13 +235,15 @@ def _check_tensors(query: Tensor, *others: object) -> None:
         _check_tensor(name, t, query)
 
 
-def _check_tensor(name: str, t: object, like: Tensor | None = None) -> None:
+def _check_tensor(name: str, t: object, like: Tensor | None = None, also: torch.dtype | None = None) -> None:
+    """Validates type, dtype and device. `like` is query, and `also` another dtype than query's that is allowed."""
     t = dense_tensor(name, t)
     if t.dtype not in _FLOATS:
         raise TypeError(f"{name}: expected dtype float16, bfloat16, float32 or float64, got {t.dtype}")
     if like is not None:
-        if t.dtype != like.dtype:
-            raise TypeError(f"{name}: expected dtype {like.dtype} like query, got {t.dtype}")
+        if t.dtype not in (like.dtype, also):
+            other = f", or {also}" if also not in (like.dtype, None) else ""
+            raise TypeError(f"{name}: expected dtype {like.dtype} like query{other}, got {t.dtype}")
         if t.device != like.device:
             raise ValueError(f"{name}: expected device {like.device} like query, got {t.device}")
 
@@ -246,7 +257,7 @@ def _check_shape(name: str, t: Tensor, *expected: tuple[int, ...], meaning: str)
 class _Gate(NamedTuple):
     """What describes the gate: the fields of Tensors in order, and those of Options: beta, gamma and gate_form."""
 
-    tensors: tuple[_Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional]
+    tensors: tuple[_Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional]
     options: tuple[float, float, int] = (1.0, 1.0, 0)
 
 
@@ -258,24 +269,24 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, i
         if not like or gate.layout is not _DENSE or gate.is_nested or gate.shape != rows:
             _check_tensor("gate", gate, query)
             _check_shape("gate", gate, tuple(rows), meaning=f"{'(T, H)' if packed else '(B, H, L)'} like query")
-        return _Gate((gate, None, None, None, None, None, None))
+        return _Gate((gate, None, None, None, None, None, None, None, None))
     if not isinstance(gate, GateParameters):
         raise TypeError(f"gate: expected a lambda tensor or GateParameters, got {type(gate).__name__}")
     if gate.form not in FORMS:
         raise ValueError(f"gate.form: expected one of {', '.join(map(repr, FORMS))}, got {gate.form!r}")
     heads, head_dim = query.shape[1], query.shape[-1]
-    vectors, shapes = (gate.query, gate.context_query, gate.key, gate.context_key), ((head_dim,), (heads, head_dim))
-    agree = _agree(query, *vectors)
-    for name, vector in zip(("query", "context_query", "key", "context_key"), vectors):
-        if not agree:
-            _check_tensor(f"gate.{name}", vector, query)
+    vectors = (gate.query, gate.context_query, gate.key, gate.context_key)
+    biases = (gate.query_bias, gate.context_query_bias, gate.key_bias, gate.context_key_bias)
+    agree = _agree(*vectors, *[bias for bias in biases if bias is not None])
+    if not agree or gate.query.dtype not in (query.dtype, row_dtype(query)) or gate.query.device != query.device:
+        _check_gate_tensors((*vectors, *biases), query)
+    shapes, bias_shapes = ((head_dim,), (1, head_dim), (heads, head_dim)), ((), (1,), (heads,))
+    for n, vector in enumerate(vectors):
         if vector.shape not in shapes:
-            _check_shape(f"gate.{name}", vector, *shapes, meaning="that is (D) or (H, D)")
-    for name in ("query_bias", "key_bias"):
-        bias = getattr(gate, name)
-        if bias is not None:
-            _check_tensor(f"gate.{name}", bias, query)
-            _check_shape(f"gate.{name}", bias, (), (heads,), meaning="that is () or (H)")
+            _check_shape(_GATE_NAMES[n], vector, *shapes, meaning="that is (D), (1, D) or (H, D)")
+    for n, bias in enumerate(biases, len(vectors)):
+        if bias is not None and bias.shape not in bias_shapes:
+            _check_shape(_GATE_NAMES[n], bias, *bias_shapes, meaning="that is (), (1) or (H)")
     if gate.form == "row" and lengths is not None and lengths[0] != lengths[1]:
         raise ValueError(
             "gate: expected L equal to S for a row gate, which takes the key gate at the query's position, got "
@@ -283,7 +294,20 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, i
             'Pass a lambda tensor (B, H, L) or GateParameters(form="column").'
         )
     options = (finite_number("gate.beta", gate.beta), finite_number("gate.gamma", gate.gamma), FORMS.index(gate.form))
-    return _Gate((None, *vectors, gate.query_bias, gate.key_bias), options)
+    return _Gate((None, *vectors, *biases), options)
+
+
+_GATE_NAMES = tuple(name.replace("_", ".", 1) for name in GATE_PARAMETERS)
+
+
+def _check_gate_tensors(parameters: Sequence[Any], query: Tensor) -> None:
+    """Validates types, dtypes and devices of the gate's parameters."""
+    for name, t in zip(_GATE_NAMES, parameters):
+        if t is None and name.endswith("_bias"):
+            continue
+        _check_tensor(name, t, query, row_dtype(query))
+        if t.dtype != parameters[0].dtype:
+            raise TypeError(f"{name}: expected dtype {parameters[0].dtype} like gate.query, got {t.dtype}")
 
 
 def _number(name: str, value: object) -> float:

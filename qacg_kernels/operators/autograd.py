@@ -29,6 +29,7 @@ from qacg_kernels.operators.schema import (
     fake_backward,
     fake_forward,
     forward_op,
+    has_python_kernels,
     library,
     of_backward,
     of_forward,
@@ -41,7 +42,7 @@ from qacg_kernels.operators.schema import (
 from qacg_kernels.utils import torch_internals
 
 _NOT_DIFFERENTIABLE = tuple(name for name in Tensors._fields if name not in DIFFERENTIABLE)
-_NO_GRADIENTS = (None,) * len(_NOT_DIFFERENTIABLE)
+NO_GRADIENTS = (None,) * len(_NOT_DIFFERENTIABLE)
 SAVE_NOTHING = Residuals(save_softmax_out=False, save_quasi_out=False)
 
 
@@ -118,11 +119,15 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
     problem = Problem(inputs, ctx.options)
     if grad_out is None:  # a loss on lambda alone
         grad_out = torch.zeros_like(problem.query)
-    saved = Saved(grad_out, grad_query_gate, grad_key_gate, *results)
+    return call_gradients(backend, problem, Saved(grad_out, grad_query_gate, grad_key_gate, *results))
+
+
+def call_gradients(backend: str, problem: Problem, saved: Saved) -> list[Tensor | None]:
+    """Returns the gradients of the inputs named in DIFFERENTIABLE, in a backward; None for absent inputs."""
     # The forward has validated the inputs, and autograd the gradients.
     if torch_internals.functorch_active():
         with validated:
-            grads = TransformableBackward.apply(backend, ctx.options, *saved, *inputs)
+            grads = TransformableBackward.apply(backend, problem.options, *saved, *problem.tensors)
     elif torch.compiler.is_compiling():
         grads = call_backward(backward_op(backend), problem, saved)
     elif torch.is_grad_enabled():
@@ -130,12 +135,12 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
             grads = call_backward(backward_op(backend), problem, saved)
     else:
         grads = _backward_below_autograd(backend, problem, saved)
-    return [g if t is not None else None for g, t in zip(grads, inputs)]
+    return [g if t is not None else None for g, t in zip(grads, problem.tensors)]
 
 
 def _differentiate_operator(backend, ctx, *grads):
     """Returns the gradients of all arguments of an operator: those of `_differentiate`, then None for the others."""
-    return *_differentiate(backend, ctx, *grads), *_NO_GRADIENTS, *[None] * len(Options._fields + Residuals._fields)
+    return *_differentiate(backend, ctx, *grads), *NO_GRADIENTS, *[None] * len(Options._fields + Residuals._fields)
 
 
 class EagerForward(torch.autograd.Function):
@@ -148,7 +153,7 @@ class EagerForward(torch.autograd.Function):
     @staticmethod
     def forward(ctx, backend, problem, residuals, *tensors):
         o = _forward_below_autograd(backend, problem, residuals)
-        if backend in python_kernels:
+        if backend in has_python_kernels:
             # A Python kernel returns None where an operator returns an empty tensor. Of the two forwards of activation
             # checkpointing, one may call the kernel and one the operator; both must save the same number of tensors.
             has_vectors = problem.tensors.gate_lambda is None
@@ -166,7 +171,7 @@ class EagerForward(torch.autograd.Function):
     def backward(ctx, grad_out, grad_query_gate, grad_key_gate):
         grads = _differentiate(ctx.backend, ctx, grad_out, *[None] * 4, grad_query_gate, grad_key_gate)
         # Gradients of the differentiable tensors, which come first; autograd ignores surplus Nones at the end.
-        return None, None, None, *[g for g in grads if g is not None], *_NO_GRADIENTS
+        return None, None, None, *[g for g in grads if g is not None], *NO_GRADIENTS
 
     @staticmethod
     def jvp(ctx, *tangents):
@@ -193,7 +198,7 @@ class TransformableForward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         grads = _differentiate(ctx.backend, ctx, *grads)
-        return None, None, None, *grads, *_NO_GRADIENTS
+        return None, None, None, *grads, *NO_GRADIENTS
 
     jvp = EagerForward.jvp
 
@@ -257,6 +262,7 @@ def define_operators(
     _register_derivatives(backend)
     if forward is not None and backward is not None:
         python_kernels[backend] = Kernels(forward, backward)
+        has_python_kernels.add(backend)
         for name, kernel in zip(names, (partial(_run_forward, forward), partial(_run_backward, backward))):
             library.impl(name, kernel, "CompositeExplicitAutograd")
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from qacg_kernels.call.equations import Maps, cleared, key_side, reduced
-from qacg_kernels.call.problem import Problem, hides
+from qacg_kernels.call.problem import GATE_PARAMETERS, Problem, hides
 
 OUTPUT_FACTOR = 2.0
 GRADIENT_FACTOR = 3.0
@@ -116,27 +116,32 @@ class Tally:
         )
 
 
-def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | None = None) -> Verdict:
+def judge(
+    name: str,
+    got: Tensor,
+    eager: Tensor,
+    exact: Tensor,
+    scale: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> Verdict:
     """Applies the error rule to a backend's result; `name` selects the factor, as in `Tally`.
 
-    `eager` is in the dtype of `got`; `exact` and `scale`, each element's rounding scale, are in float64. If `scale` is
-    None, it is the root mean square of `exact`.
+    `exact` and `scale`, each element's rounding scale, are in float64. If `scale` is None, it is the root mean square
+    of `exact`. `dtype` is that of the call's query if `got` has another one, as float32 gradients of a gate may.
     """
     if got.shape != exact.shape:
         raise AssertionError(f"{name}: expected shape {tuple(exact.shape)}, got {tuple(got.shape)}")
     if scale is None:
         scale = exact.square().mean().sqrt().expand_as(exact) if exact.numel() else exact
-    tally = Tally(name, got.dtype)
+    tally = Tally(name, dtype or got.dtype)
     worst = tally.add(got.detach(), eager.detach(), exact, scale)
     verdict = tally.verdict()
     return verdict if worst is None else verdict._replace(worst=worst)
 
 
-GRADIENTS = ("query", "key", "value", "context_query", "context_key", "lambda")
-GRADIENTS += tuple(
-    f"gate.{name}" for name in ("query", "context_query", "key", "context_key", "query_bias", "key_bias")
-)
-GRADIENTS = tuple(f"grad {name}" for name in GRADIENTS)  # the results' names, in the order of `problem.Gradients`
+# The results' names, in the order of `problem.Gradients`.
+GRADIENTS = tuple(f"grad {name}" for name in ("query", "key", "value", "context_query", "context_key", "lambda"))
+GRADIENTS += tuple(f"grad gate.{name.removeprefix('gate_')}" for name in GATE_PARAMETERS)
 
 
 def squared_scales(
@@ -239,6 +244,6 @@ def _add_gate_squares(
             per_row = vector.square().unsqueeze(1) if vector.dim() == 2 else vector.square()
             squares[f"grad {name}"][:, :, at] += logit.unsqueeze(-1) * per_row
             squares[f"grad gate.{name}"] = reduced(logit.unsqueeze(-1) * operand.square(), vector)
-        bias = getattr(p, f"gate_{side}_bias")
-        if bias is not None:
-            squares[f"grad gate.{side}_bias"] = reduced(logit.unsqueeze(-1), bias)
+            bias = getattr(p, f"gate_{name}_bias")
+            if bias is not None:
+                squares[f"grad gate.{name}_bias"] = reduced(logit.unsqueeze(-1), bias)

@@ -34,8 +34,9 @@ NAMESPACE = "qacg" if _PACKAGE == "qacg_kernels" else _PACKAGE
 
 _INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tensor context_key,
     Tensor? gate_lambda, Tensor? gate_query, Tensor? gate_context_query, Tensor? gate_key,
-    Tensor? gate_context_key, Tensor? gate_query_bias, Tensor? gate_key_bias,
-    Tensor? attn_mask, Tensor? key_lengths, Tensor? cu_seqlens, Tensor? dropout_seed, Tensor? quasi_bias"""
+    Tensor? gate_context_key, Tensor? gate_query_bias, Tensor? gate_context_query_bias,
+    Tensor? gate_key_bias, Tensor? gate_context_key_bias, Tensor? attn_mask,
+    Tensor? key_lengths, Tensor? cu_seqlens, Tensor? dropout_seed, Tensor? quasi_bias"""
 # Not keyword-only: torch takes 2 us longer to read the options by name.
 _OPTIONS = """SymInt max_seqlen, bool is_causal, float dropout_p, float scale, float quasi_scale,
     float beta, float gamma, int gate_form"""
@@ -52,7 +53,7 @@ BACKWARD_SCHEMA = f"""(Tensor grad_out, Tensor? grad_query_gate, Tensor? grad_ke
     -> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor grad_context_query,
         Tensor grad_context_key, Tensor grad_lambda, Tensor grad_gate_query, Tensor grad_gate_context_query,
         Tensor grad_gate_key, Tensor grad_gate_context_key, Tensor grad_gate_query_bias,
-        Tensor grad_gate_key_bias)"""
+        Tensor grad_gate_context_query_bias, Tensor grad_gate_key_bias, Tensor grad_gate_context_key_bias)"""
 
 
 _Named = TypeVar("_Named", bound=tuple)
@@ -146,6 +147,8 @@ class Kernels(NamedTuple):
 
 # By name of the backend; backends without an entry have compiled kernels.
 python_kernels: dict[str, Kernels] = {}
+# Backends that had an entry: one whose operators a compiled library takes over has none.
+has_python_kernels: set[str] = set()
 
 
 def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> ForwardOutputs:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from qacg_kernels.backends.dispatch import NAMES, available_backends
+from qacg_kernels.backends.dispatch import NAMES, available_backends, backend_of, wrong_head_dim
 from qacg_kernels.backends.reference import dense_rows, sequences
 from qacg_kernels.call.equations import Position, cleared, maps
 from qacg_kernels.call.problem import Problem
@@ -126,11 +126,12 @@ def assert_within_budget(
     eager: Tensor,
     exact: Tensor,
     scale: Tensor | None = None,
+    dtype: torch.dtype | None = None,
     *,
     where: str = "",
 ) -> None:
     """Raises AssertionError, which begins with `where`, if `judge` finds a tensor outside of its budget."""
-    verdict = judge(name, got, eager, exact, scale)
+    verdict = judge(name, got, eager, exact, scale, dtype)
     if verdict.ok:
         return
     at = verdict.worst
@@ -190,7 +191,8 @@ PARITY_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 def parity_report(backends: Iterable[str] | None = None, device: torch.device | str = "cpu") -> list[ParityRow]:
     """Returns a comparison of backends (all available ones when None) with float64 results, one row per tensor.
 
-    The rows are of each case in PARITY_CASES and each of PARITY_DTYPES that a backend supports on `device`.
+    The rows are of each case in PARITY_CASES and each of PARITY_DTYPES that a backend supports on `device`. A case
+    whose head size a backend does not support has no row.
     """
     rows = []
     names = available_backends() if backends is None else tuple(backends)
@@ -201,7 +203,7 @@ def parity_report(backends: Iterable[str] | None = None, device: torch.device | 
             truth, scales = evaluate_exactly(inputs), rounding_scales(inputs)
             naive = evaluate(inputs, through_eager)
             for backend in names:
-                if dtype not in dtypes[backend]:
+                if dtype not in dtypes[backend] or wrong_head_dim(backend_of(backend), case.head_dim):
                     continue
                 results = evaluate(inputs, through_backend(backend))
                 for tensor, got in results.items():

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from qacg_kernels.call.gate import GateParameters
-from qacg_kernels.call.problem import cast_mask, row_dtype
+from qacg_kernels.call.problem import GATE_PARAMETERS, cast_mask, row_dtype
 
 WIDE = ("query", "key", "value", "context_query", "context_key")
-VECTORS = ("gate.query", "gate.context_query", "gate.key", "gate.context_key")
-BIASES = ("gate.query_bias", "gate.key_bias")
+VECTORS = tuple(name.replace("_", ".", 1) for name in GATE_PARAMETERS[:4])
+BIASES = tuple(name.replace("_", ".", 1) for name in GATE_PARAMETERS[4:])
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,10 @@ class Case:
     keys: int | None = None
     head_dim: int = 16
     sequences: tuple[int, ...] | None = None
-    gate: str = "lambda"  # or gate vectors: "shared" for (D), "per_head" for (H, D)
-    bias: str | None = None  # gate biases, for a `gate` with vectors: "shared" for (), "per_head" for (H)
+    gate: str = "lambda"  # or gate vectors: "shared" for (D), "one_row" for (1, D), "per_head" for (H, D)
+    bias: str | None = None  # query_bias and key_bias beside vectors: "shared" for (), "one_row" (1), "per_head" (H)
+    context_bias: str | None = None  # context_query_bias and context_key_bias, likewise
+    float32_gate: bool = False  # the gate's parameters are float32 in a call in 16 bits
     form: str = "row"
     beta: float = 1.0
     gamma: float = 1.0
@@ -87,7 +89,9 @@ class Inputs:
         `quasi_bias` becomes float32, or float64 if `dtype` is float64.
         """
 
-        def cast(t):
+        def cast(t, name=""):
+            if name.startswith("gate.") and self.case.float32_gate:
+                return t.to(torch.promote_types(dtype, torch.float32))
             return t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
 
         options = {name: cast(t) for name, t in self.options.items()}
@@ -98,7 +102,7 @@ class Inputs:
             options["attn_mask"] = cast_mask(mask, dtype)
         return replace(
             self,
-            tensors={name: cast(t) for name, t in self.tensors.items()},
+            tensors={name: cast(t, name) for name, t in self.tensors.items()},
             options=options,
             grad_out=cast(self.grad_out),
             grad_lambda=cast(self.grad_lambda),
@@ -265,7 +269,7 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.de
         values = torch.full(t.shape, 0.5) if case.constant else torch.randn(t.shape, generator=generator)
         return lay_like((size * values).to(device, dtype), t)
 
-    def vector(*dims: int, size: float = 1.0) -> Tensor:
+    def vector(*dims: int, size: float = 1.0, dtype: torch.dtype = dtype) -> Tensor:
         values = (size * torch.randn(dims, generator=generator, dtype=torch.float64)).to(device, dtype)
         return values.repeat_interleave(2, -1)[..., ::2] if case.layout == "strided" and dims else values
 
@@ -281,12 +285,13 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.de
         rows.copy_(2 * torch.rand(row_shape, generator=generator) - 1)
         tensors["lambda"] = rows
     else:
-        head = (case.heads,) if case.gate == "per_head" else ()
+        heads = {"shared": (), "one_row": (1,), "per_head": (case.heads,)}
+        gate_dtype = torch.promote_types(dtype, torch.float32) if case.float32_gate else dtype
         for name in VECTORS:
-            tensors[name] = vector(*head, case.head_dim, size=case.head_dim**-0.5)
-        if case.bias is not None:
-            for name in BIASES:
-                tensors[name] = vector(*((case.heads,) if case.bias == "per_head" else ()), size=0.5)
+            tensors[name] = vector(*heads[case.gate], case.head_dim, size=case.head_dim**-0.5, dtype=gate_dtype)
+        for name in BIASES:
+            if (bias := case.context_bias if "context" in name else case.bias) is not None:
+                tensors[name] = vector(*heads[bias], size=0.5, dtype=gate_dtype)
 
     options: dict[str, object] = dict(
         is_causal=case.is_causal, dropout_p=case.dropout_p, scale=case.scale, quasi_scale=case.quasi_scale

@@ -68,6 +68,23 @@ def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
     )
 
 
+def is_observed() -> bool:
+    """Whether a mode, a tracer, a tangent or a transform of torch.func may observe operators in this thread.
+
+    Saves what `can_bypass_dispatcher` saves, for calls of a compiled library. Returns True without the private names.
+    """
+    return (
+        _dispatch_stack_length is None
+        or _tracing_state is None
+        or not _HAS_DUAL_LEVEL
+        or _functorch_active is None
+        or _dispatch_stack_length() > 0
+        or _tracing_state() is not None
+        or forward_ad._current_level >= 0
+        or _functorch_active()
+    )
+
+
 def below_autograd() -> contextlib.AbstractContextManager:
     """A context manager that skips the operators' autograd formulas, which torch calls even in inference.
 
@@ -151,6 +168,14 @@ def constant_when_traced(function: Callable) -> Callable:
     """
     function._dynamo_marked_constant = True
     return function
+
+
+def without_wrapper(op: torch._ops.OpOverload) -> Callable:
+    """An operator as torch's C++ function, or the operator itself without the private name.
+
+    Saves less than the 5 us of this module's rule, but 2 % of a call in inference.
+    """
+    return getattr(op, "_op", op)
 
 
 def compiled_kernel(op: torch._ops.OpOverload) -> Callable:

@@ -10,8 +10,6 @@ namespace qacg::cuda {
 
 namespace emulator {
 
-inline int64_t products = 0;  // shows tests whether a call used the tensor cores
-
 // The warp's 16 x 16 times 16 x 8: with group = lane / 4 and pair = lane % 4,
 //   a: register r holds columns 2 pair, 2 pair + 1 (+ 8 for r >= 2) of row group (+ 8 for odd r);
 //   b: register r holds rows 2 pair, 2 pair + 1 (+ 8 for r = 1) of column group;
@@ -24,7 +22,6 @@ struct Product {
 
 template <typename Scalar>
 QACG_UNHOOKED void multiply_add(const Lanes<Product>& of) {
-  ++products;
   const auto element = [](uint32_t two, int half) { return widen(Scalar{static_cast<uint16_t>(two >> (16 * half))}); };
   float left[16][16], right[16][8], sums[16][8];
   for (int lane = 0; lane < kWarp; ++lane) {
@@ -175,5 +172,3 @@ void wait_for_copies() {
 }
 
 }  // namespace qacg::cuda
-
-extern "C" inline __attribute__((used)) int64_t qacg_emulator_products() { return qacg::cuda::emulator::products; }

@@ -1,7 +1,6 @@
 """Fixtures of the operator tests: instruction sets and threads of the CPU, and the emulated CUDA library."""
 
 import ctypes
-import os
 
 import pytest
 import torch
@@ -49,7 +48,6 @@ def emulate_gpu(emulated_library, monkeypatch):
         # _ask sets all but the first.
         for name, value in (("_missing", []), ("_about", None), ("_gpus", ()), ("_versions", (0, 0))):
             monkeypatch.setattr(cuda, name, value)
-        monkeypatch.setattr(cuda, "_shared_memory", lambda device: int(os.environ["QACG_EMULATOR_SHARED_LIMIT"]))
         cuda._ask(emulated_library)
         monkeypatch.setattr(cuda, "_gpus", gpus)
         monkeypatch.setattr(cuda, "DEVICE", "cpu")

@@ -90,6 +90,15 @@ def test_loss_of_lambda_only_gives_gate_gradients(backend, dtype, device):
     compare({f"grad {name}": g for name, g in zip(leaves, gradients)}, judges, backend)
 
 
+def test_gradients_of_a_float32_gate_have_its_precision(backend, dtype, device):
+    options = dict(gate="per_head", bias="per_head", context_bias="per_head", float32_gate=True)
+    results = evaluate(make_inputs(Case("float32 gradients", **options), dtype, device), through_backend(backend))
+    gradients = [t for name, t in results.items() if name.startswith("grad gate.")]
+    assert [t.dtype for t in gradients] == [torch.float32] * 8
+    if dtype != torch.float32:
+        assert not any(torch.equal(t, t.to(dtype).float()) for t in gradients)
+
+
 @pytest.mark.parametrize("name", [*WIDE, "gate.key_bias"])
 def test_gradient_of_one_tensor_equals_that_of_all(name, backend, device):
     """A gradient is the same whether or not others are requested."""

@@ -15,6 +15,7 @@ from qacg_kernels.testing.inputs import Case, make_inputs
 pytestmark = pytest.mark.compiles
 
 CASES = (
+    Case("compiled: gate", queries=13, gate="one_row", bias="one_row", context_bias="per_head", float32_gate=True),
     Case("compiled: gate, mask", queries=13, gate="shared", bias="shared", mask="boolean", lambda_gradient=True),
     Case("compiled: lambda, lengths", queries=13, key_lengths=(4, 13), layout="heads_inside"),
     Case("compiled: column gate", queries=9, keys=14, gate="per_head", form="column", is_causal=True),

@@ -18,9 +18,9 @@ REGISTERS_PER_MULTIPROCESSOR = 65536
 # The number of kernels of each source.
 KERNELS = {
     "library_info": 0,
-    "kernels_plain": 6,
-    "kernels_mma_float16": 13,
-    "kernels_mma_bfloat16": 13,
+    "kernels_gate": 3,
+    "kernels_float16": 13,
+    "kernels_bfloat16": 13,
 }
 KIB = 1024
 SYSTEM_SHARED = KIB  # reserved per block
@@ -66,7 +66,7 @@ RESIDENT = {
     "narrow_backward_keys<128>": (1, 1, 1),
 }
 COLUMN_OF_RESIDENT = {"8.0": 0, "8.6": 1, "8.9": 1, "9.0": 2, "10.0": 2, "12.0": 1}
-# Prints name, threads of a block and bytes of its dynamic shared memory for each kernel of the tensor-core path.
+# Prints name, threads of a block and bytes of its dynamic shared memory for each kernel of the forward and backward.
 SHAPES = """
 #include <stdio.h>
 #include "mma_launch.h"
@@ -116,7 +116,7 @@ class Shape(NamedTuple):
 
 @pytest.fixture(scope="module")
 def shapes(tmp_path_factory) -> dict[str, Shape]:
-    """Shapes of the tensor-core kernels by short name."""
+    """Shapes of the kernels of the forward and backward by short name."""
     folder = tmp_path_factory.mktemp("shapes")
     source, program = folder / "shapes.cu", folder / "shapes"
     source.write_text(SHAPES)
@@ -211,9 +211,9 @@ def test_kernels_compile_without_spills(shapes, tmp_path):
             for capability, limits in LIMITS.items():
                 if limits.code != gpu:
                     continue
-                # Blocks of the plain path: 256 threads and at most 21 KiB.
-                shape, expected = Shape(256, 0), 1
-                if "plain" not in source:
+                # Blocks of the gate's kernels: 256 threads and 1 KiB.
+                shape, expected = Shape(256, KIB), 1
+                if name in shapes:
                     shape, expected = shapes[name], RESIDENT[name][COLUMN_OF_RESIDENT[capability]]
                 fit = fitting(limits, shape, used.registers, used.shared)
                 print(f"  {fit} blocks per multiprocessor of {capability}, expected {expected}")
@@ -240,7 +240,3 @@ def test_library_reports_its_gpus(tmp_path):
     info = ctypes.CDLL(str(built))
     info.qacg_cuda_gpus.restype = ctypes.c_char_p
     assert info.qacg_cuda_gpus().decode().split(":") == gpus
-    info.qacg_cuda_shared_memory.restype = ctypes.c_int64
-    # The values of csrc/cuda/README.md, in KiB.
-    assert [-(-info.qacg_cuda_shared_memory(d, 1) // 1024) for d in (32, 64, 72, 128)] == [65, 76, 86, 86]
-    assert [-(-info.qacg_cuda_shared_memory(d, 0) // 1024) for d in (128,)] == [81]

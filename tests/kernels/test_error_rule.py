@@ -15,7 +15,8 @@ from qacg_kernels.testing import (
 )
 from qacg_kernels.testing.inputs import Case, make_inputs
 
-CASE = Case("mutants", queries=63, head_dim=32, gate="shared", bias="shared", mask="additive", lambda_gradient=True)
+BIASES = dict(bias="shared", context_bias="per_head")
+CASE = Case("mutants", queries=63, head_dim=32, gate="shared", mask="additive", lambda_gradient=True, **BIASES)
 
 
 class _ScaledGradient(torch.autograd.Function):
@@ -34,7 +35,7 @@ class _ScaledGradient(torch.autograd.Function):
 @pytest.mark.parametrize(
     "name",
     ["query", "key", "value", "context_query", "context_key"]
-    + [f"gate.{n}" for n in ("query", "context_query", "key", "context_key", "query_bias", "key_bias")],
+    + [f"gate.{n}" for n in ("query", "context_query", "key", "context_key", "query_bias", "context_key_bias")],
 )
 @pytest.mark.parametrize("forward", [True, False], ids=["wrong input", "wrong gradient"])
 def test_mutants_are_rejected(name, forward, dtype, step):

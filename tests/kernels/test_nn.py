@@ -270,6 +270,27 @@ def test_autocast_computes_in_lower_precision():
     assert module.lambda_q_query_layer.weight.grad.dtype == torch.float32
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+def test_gate_has_the_parameters_of_its_layers(autocast):
+    module = FusedQuasiAttention(HIDDEN, HEADS)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        gate = module.gate(module.project(X, C))
+    for role in GATE_ROLES:
+        name, layer = role.removeprefix("gate_"), module.layer(role)
+        assert getattr(gate, name) is layer.weight
+        assert getattr(gate, f"{name}_bias") is layer.bias
+
+
+def test_gate_of_another_16_bit_type_follows_autocast():
+    module = strengthen(FusedQuasiAttention(HIDDEN, HEADS)).eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = module(X, context=C)[4]
+        for role in GATE_ROLES:
+            module.layer(role).half()
+        found = module(X, context=C)[4]
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("maps", [False, True])
 @pytest.mark.parametrize("mask", [None, VISIBLE, additive()], ids=["none", "boolean", "additive"])

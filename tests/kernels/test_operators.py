@@ -14,10 +14,12 @@ from qacg_kernels.testing import evaluate, supported_dtypes, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 from qacg_kernels.utils import torch_internals
 
+FLOAT32 = dict(heads=2, float32_gate=True)
 CASES = (
     Case("op: lambda", batch=1, heads=2, queries=5, keys=9, head_dim=4),
     Case("op: gate, mask", heads=2, queries=6, head_dim=4, gate="per_head", bias="shared", mask="additive"),
     Case("op: heads inside", heads=2, queries=6, head_dim=4, gate="shared", bias="per_head", layout="heads_inside"),
+    Case("op: float32 gate", queries=6, head_dim=4, gate="one_row", bias="one_row", context_bias="per_head", **FLOAT32),
     Case("op: lengths, dropout", heads=2, queries=6, head_dim=4, key_lengths=(2, 6), dropout_p=0.3),
     Case("op: column gate", heads=2, queries=4, keys=7, head_dim=4, gate="shared", form="column", is_causal=True),
     Case("op: packed", heads=2, sequences=(3, 0, 5), head_dim=4, gate="shared", bias="shared", dropout_p=0.2),
@@ -29,14 +31,15 @@ def trainable(inputs):
     return {name: t.detach().requires_grad_() for name, t in inputs.tensors.items()}
 
 
-def widest(backend, device):
-    return supported_dtypes(backend, device)[0]
+def dtype_for(case, backend, device):
+    """The widest dtype of a backend; for a case with a float32 gate, a narrower one."""
+    return supported_dtypes(backend, device)[-1 if case.float32_gate else 0]
 
 
 @pytest.mark.parametrize("saved", members([dict(), dict(save_softmax_out=False)], fast=[dict()]))
 @pytest.mark.parametrize("case", members(CASES, fast=CASES[::2]))
 def test_opcheck_of_the_forward_passes(case, saved, backend, device):
-    inputs = make_inputs(case, widest(backend, device), device)
+    inputs = make_inputs(case, dtype_for(case, backend, device), device)
     problem = problem_of(*inputs.arguments(trainable(inputs)), **inputs.options)
     torch.library.opcheck(schema.forward_op(backend).default, (*problem.tensors, *problem.options), saved)
 
@@ -44,7 +47,7 @@ def test_opcheck_of_the_forward_passes(case, saved, backend, device):
 @pytest.mark.parametrize("case", CASES, **ids)
 def test_opcheck_of_the_backward_passes(case, backend, device):
     """Without the check of autograd, because the backward has no derivative."""
-    inputs = make_inputs(case, widest(backend, device), device)
+    inputs = make_inputs(case, dtype_for(case, backend, device), device)
     problem = problem_of(*inputs.arguments(), **inputs.options)
     out, *saved = schema.forward_op(backend)(*problem.tensors, *problem.options)
     upstream = [torch.randn_like(out), *(torch.randn_like(t) if t.numel() else None for t in saved[4:])]
@@ -55,7 +58,7 @@ def test_opcheck_of_the_backward_passes(case, backend, device):
 
 @pytest.mark.parametrize("case", CASES, **ids)
 def test_raw_operator_has_the_gradients_of_the_function(case, backend, device):
-    inputs = make_inputs(case, widest(backend, device), device)
+    inputs = make_inputs(case, torch.float32, device)
     expected = evaluate(inputs, through_backend(backend))
     leaves = trainable(inputs)
     problem = problem_of(*inputs.arguments(leaves), **inputs.options)
@@ -67,7 +70,7 @@ def test_raw_operator_has_the_gradients_of_the_function(case, backend, device):
 
 
 def test_second_derivative_raises_with_advice(backend, device):
-    inputs = make_inputs(CASES[0], widest(backend, device), device)
+    inputs = make_inputs(CASES[0], dtype_for(CASES[0], backend, device), device)
     leaves = trainable(inputs)
     out, _ = through_backend(backend)(inputs, leaves)
     (first,) = torch.autograd.grad(out.square().sum(), leaves["query"], create_graph=True)
@@ -77,7 +80,7 @@ def test_second_derivative_raises_with_advice(backend, device):
 
 def test_output_has_the_memory_order_of_the_query(backend, device):
     """The heads of a (B, L, H*D) projection are merged again without a copy."""
-    inputs = make_inputs(Case("memory order", layout="heads_inside"), widest(backend, device), device)
+    inputs = make_inputs(Case("memory order", layout="heads_inside"), torch.float32, device)
     out, _ = through_backend(backend)(inputs, inputs.tensors)
     assert out.transpose(1, 2).is_contiguous()
 

@@ -21,28 +21,37 @@ GOOD = {
 }
 
 
-def call_of(kind):
+def call_of(kind, backend):
     """Tensors and options of a good forward call, by the names of the schema."""
-    inputs = make_inputs(GOOD[kind], torch.float32)
+    inputs = make_inputs(GOOD[kind], dtype_of(backend))
     problem = problem_of(*inputs.arguments(), **inputs.options)
     return problem.tensors._asdict(), problem.options._asdict()
 
 
-def forward(backend, kind, **changes):
-    tensors, options = call_of(kind)
+def dtype_of(backend):
+    return torch.bfloat16 if backend == "cuda" else torch.float32
+
+
+def change(named, options, changes, backend):
+    """Replaces some tensors and options, with float32 tensors in the dtype of the backend's calls."""
     for name, value in changes.items():
-        (options if name in options else tensors)[name] = value
+        is_float = isinstance(value, torch.Tensor) and value.dtype == torch.float32
+        (options if name in options else named)[name] = value.to(dtype_of(backend)) if is_float else value
+
+
+def forward(backend, kind, **changes):
+    tensors, options = call_of(kind, backend)
+    change(tensors, options, changes, backend)
     return schema.forward_op(backend)(*tensors.values(), **options)
 
 
 def backward(backend, kind, **changes):
-    tensors, options = call_of(kind)
+    tensors, options = call_of(kind, backend)
     # Triton's backward only raises errors here, so its inputs may come from the reference.
     out, *saved = schema.forward_op("reference" if backend == "triton" else backend)(*tensors.values(), **options)
     named = dict(zip(UPSTREAM, (out, *(t if t.numel() else None for t in saved[4:])))) | tensors
     named |= dict(zip(SAVED, saved))
-    for name, value in changes.items():
-        (options if name in options else named)[name] = value
+    change(named, options, changes, backend)
     return schema.backward_op(backend)(*named.values(), **options)
 
 
@@ -61,7 +70,7 @@ BAD_FORWARD = [
     ("lambda", dict(key=of(B - 1, H, S, D)), r"key: expected shape \(3, 2, 6, 8\).*, got (shape )?\(2, 2, 6, 8\)"),
     ("lambda", dict(value=of(1, H, S, D)), r"value: expected shape \(3, 2, 6, 8\).*, got (shape )?\(1, 2, 6, 8\)"),
     ("lambda", dict(value=of(B, H, S - 1, D)), "value"),
-    ("lambda", dict(value=of(B, H, S, D, dtype=torch.bfloat16)), "value"),
+    ("lambda", dict(value=of(B, H, S, D, dtype=torch.float64)), "value"),
     ("lambda", dict(context_query=of(B, H, L - 1, D)), "context_query"),
     ("lambda", dict(context_key=of(B, H, S - 2, D)), "context_key"),
     ("lambda", dict(gate_lambda=of(1, H, L)), r"gate.*: expected shape \(3, 2, 6\).* got .*\(1, 2, 6\)"),
@@ -79,10 +88,13 @@ BAD_FORWARD = [
     ("lambda", dict(dropout_p=1.0), "dropout_p: expected a probability"),
     ("gate", dict(key_lengths=whole(6, 6)), r"key_lengths: expected shape \(3,?\).*, got (shape )?\(2\)"),
     ("gate", dict(key_lengths=of(B)), "key_lengths: expected"),
-    ("gate", dict(gate_query=of(D - 1)), r"gate.query: expected shape \(8\) or \(2, 8\).*, got (shape )?\(7\)"),
+    ("gate", dict(gate_query=of(D - 1)), r"gate.query: expected shape \(8\) or \(1, 8\) or \(2, 8\).*, got .*\(7\)"),
     ("gate", dict(gate_key=of(H + 1, D)), "gate.key"),
     ("gate", dict(gate_context_key=None), "gate.context_key"),
-    ("gate", dict(gate_key_bias=of(H + 1)), r"gate.key_bias: expected shape \(\) or \(2\).*, got (shape )?\(3\)"),
+    ("gate", dict(gate_key_bias=of(H + 1)), r"gate.key_bias: expected shape \(\) or \(1\) or \(2\).*, got .*\(3\)"),
+    ("gate", dict(gate_context_key_bias=of(H + 1)), "gate.context_key_bias"),
+    ("gate", dict(gate_key=of(H, D, dtype=torch.float16)), "gate.key: expected .*dtype"),
+    ("gate", dict(gate_context_query_bias=of(H, dtype=torch.float64)), "gate.context_query_bias: expected .*dtype"),
     ("gate", dict(gate_form=2), "gate.form"),
     ("gate", {n: of(B, H, S - 1, D) for n in ("key", "value", "context_key")}, "gate: expected"),
     ("packed", dict(value=of(T - 1, H, D)), "value"),
@@ -169,15 +181,15 @@ def test_lengths_out_of_range_are_clamped(compiled):
 
 
 def test_saved_outputs_may_have_any_strides(compiled):
-    tensors, options = call_of("lambda")
+    tensors, options = call_of("lambda", compiled)
     softmax_out = schema.forward_op(compiled)(*tensors.values(), **options)[1]
-    strided = torch.full((*softmax_out.shape, 2), torch.nan)[..., 0].copy_(softmax_out)
+    strided = softmax_out.new_full((*softmax_out.shape, 2), torch.nan)[..., 0].copy_(softmax_out)
     for got, expected in zip(backward(compiled, "lambda", softmax_out=strided), backward(compiled, "lambda")):
         assert torch.equal(got, expected)
 
 
 def test_saving_the_quasi_branch_raises(compiled):
-    tensors, options = call_of("lambda")
+    tensors, options = call_of("lambda", compiled)
     with pytest.raises(RuntimeError, match="save_quasi_out: expected False"):
         schema.forward_op(compiled)(*tensors.values(), **options, save_quasi_out=True)
 

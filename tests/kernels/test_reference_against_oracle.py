@@ -24,7 +24,7 @@ def _oracle_call(case, tensors, options, first_sequence=0):
         names = ("query", "context_query", "key", "context_key")
         gates = {
             "vectors": tuple(tensors[f"gate.{n}"] for n in names),
-            "biases": (tensors.get("gate.query_bias"), tensors.get("gate.key_bias")),
+            "biases": tuple(tensors.get(f"gate.{n}_bias") for n in names),
             "beta": case.beta,
             "gamma": case.gamma,
             "column": case.form == "column",
@@ -78,8 +78,9 @@ def _row_lambda(case, x, result):
         for name in (side, f"context_{side}"):
             vector = x[f"gate.{name}"]
             logit = logit + torch.einsum("bhld,hd->bhl", x[name], vector.expand(case.heads, -1))
-        bias = x.get(f"gate.{side}_bias")
-        return torch.sigmoid(logit if bias is None else logit + bias.reshape(-1, 1))
+            bias = x.get(f"gate.{name}_bias")
+            logit = logit if bias is None else logit + bias.reshape(-1, 1)
+        return torch.sigmoid(logit)
 
     return 1 - (case.beta * gate("query") + case.gamma * gate("key"))
 
@@ -115,7 +116,7 @@ def test_output_lambda_and_gradients_equal_the_oracle(case, attend):
 @pytest.mark.parametrize(
     "case",
     [
-        Case("maps, shared gate", gate="shared", bias="shared", mask="boolean_empty_rows"),
+        Case("maps, shared gate", gate="one_row", bias="shared", context_bias="one_row", mask="boolean_empty_rows"),
         Case("maps, lambda, dropout", dropout_p=0.3, mask="additive", quasi_scale=0.5),
         Case("maps, column gate, dropout", keys=23, gate="per_head", form="column", dropout_p=0.2, is_causal=True),
         Case("maps, lengths", key_lengths=(0, 11), gate="shared"),

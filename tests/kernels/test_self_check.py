@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -265,6 +266,16 @@ def test_backend_disabled_during_a_check_stays_disabled(inputs):
         expected = qk.quasi_attention(*inputs.arguments(), **inputs.options, backend="reference")
         assert torch.equal(attend(inputs), expected)
         assert not launched
+
+
+def test_check_on_a_gpu_waits_for_one_stream(monkeypatch):
+    """Waiting for the whole device would break the CUDA graph capture of another thread."""
+    device, waited = torch.device("cuda", 0), []
+    stream = SimpleNamespace(synchronize=lambda: waited.append("stream"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *device: waited.append("device"))
+    self_check._wait(device)
+    assert waited == ["stream"]
 
 
 @pytest.mark.gpu

@@ -61,6 +61,11 @@ def gpu(monkeypatch, tmp_path):
     return change
 
 
+def _as_before_kinds(entry):
+    """Changes an entry to the fields of the first tables, which had two kinds of call."""
+    entry["busy"] = entry.pop("kind") != "plain"
+
+
 @pytest.mark.parametrize("architecture", tile_tables.shipped_architectures())
 def test_shipped_tables_have_one_entry_per_key(architecture):
     table = tile_tables.shipped(architecture)
@@ -72,11 +77,14 @@ def test_shipped_tables_have_one_entry_per_key(architecture):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: r["entries"][3].update(speed=1), "fields of a tile table, got others .*'speed'"),
+        (lambda r: _as_before_kinds(r["entries"][3]), "fields of a tile table, got others .*'busy'"),
         (lambda r: r["entries"][3].pop("num_stages"), "fields of a tile table, got others .*'num_stages'"),
         (lambda r: r["entries"][3].update(block_m=48), "block_m: expected one of 16, .*, got 48"),
         (lambda r: r["entries"][3].update(num_warps=True), "num_warps: expected one of .*, got True"),
-        (lambda r: r["entries"].pop(3), r"entries: expected one for \('whole_row_forward', 16, 128, True\).*, got 0"),
+        (
+            lambda r: r["entries"].pop(3),
+            r"entries: expected one for \('whole_row_forward', 16, 128, 'plain'\).*, got 0",
+        ),
         (lambda r: r["entries"].append(r["entries"][3]), "entries: expected one for .*, got 2"),
         (lambda r: r.update(architecture="gfx942"), r"registers: expected 0 \(no limit\) in all entries of an AMD GPU"),
     ],
@@ -118,6 +126,13 @@ def _cut_short(path):
     path.write_text(json.dumps(record())[:1000])
 
 
+def _of_two_kinds(path):
+    old = record()
+    for entry in old["entries"]:
+        _as_before_kinds(entry)
+    path.write_text(json.dumps(old))
+
+
 def _foreign(path):
     path.write_text(json.dumps(record() | {"architecture": "sm_80"}))
 
@@ -126,6 +141,7 @@ def _foreign(path):
     ("damage", "message"),
     [
         (_cut_short, ".*; delete the file or tune again"),
+        (_of_two_kinds, "expected the fields of a tile table, got others .*'busy'.*; delete the file or tune again"),
         (lambda path: path.write_bytes(b"\xff\xfe{}"), ".*can't decode byte 0xff.*; delete the file or tune again"),
         (_foreign, "architecture: expected 'sm_90', that of this GPU, got 'sm_80'; delete the file or tune again"),
         (lambda path: path.mkdir(), "Is a directory; make the file readable, delete it or tune again"),
@@ -208,7 +224,7 @@ def test_tf32_is_not_used_in_builds_for_rocm(hip, expected, monkeypatch):
 
     monkeypatch.setattr(torch.version, "hip", hip)
     with products_in_tf32(True):
-        assert launch._multiplies_in_tf32(torch.zeros(1)) is expected
+        assert launch.multiplies_in_tf32(torch.zeros(1)) is expected
 
 
 @pytest.mark.parametrize(
@@ -239,30 +255,49 @@ def test_tf32_multiplies_whole_operands_that_fit(architecture, head_dim, tiled_b
 def test_entries_are_selected_by_width_head_size_and_kind():
     table = tile_tables.shipped("sm_90")
     for head_dim, expected in ((1, 64), (64, 64), (65, 128), (200, 256)):
-        entry = table.entry("tiled_forward", torch.float16, head_dim, True)
-        assert entry.key == ("tiled_forward", 16, expected, True)
-    longest = table.entry("whole_row_forward", torch.float32, 64, False).block_n
+        entry = table.entry("tiled_forward", torch.float16, head_dim, "masked")
+        assert entry.key == ("tiled_forward", 16, expected, "masked")
+    longest = table.entry("whole_row_forward", torch.float32, 64, "plain").block_n
     for keys, expected in ((0, False), (longest, True), (longest + 1, False)):
-        assert table.takes_whole_rows("whole_row_forward", torch.float32, 64, False, 9, keys) == expected
-    assert not table.takes_whole_rows("whole_row_backward", torch.bfloat16, 64, False, 129, 4)
-    assert not table.takes_whole_rows("whole_row_forward", torch.float64, 64, False, 9, 9)
+        assert table.takes_whole_rows("whole_row_forward", torch.float32, 64, "plain", 9, keys) == expected
+    assert not table.takes_whole_rows("whole_row_backward", torch.bfloat16, 64, "plain", 129, 4)
+    assert not table.takes_whole_rows("whole_row_forward", torch.float64, 64, "plain", 9, 9)
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (dict(), False),
-        (dict(mask="boolean"), True),
-        (dict(mask="boolean_keys"), False),
-        (dict(mask="boolean_keys", head_dim=72), True),
-        (dict(dropout_p=0.1), True),
-        (dict(gate="shared", form="column"), True),
+        (dict(), "plain"),
+        (dict(mask="boolean_keys"), "plain"),
+        (dict(dropout_p=0.1), "dropout"),
+        (dict(mask="boolean_keys", dropout_p=0.1), "dropout"),
+        (dict(mask="boolean"), "masked"),
+        (dict(mask="boolean_keys", head_dim=72), "masked"),
+        (dict(mask="boolean", dropout_p=0.1), "masked"),
+        (dict(gate="shared", form="column"), "masked"),
     ],
     ids=str,
 )
-def test_mask_dropout_or_column_gate_make_a_call_busy(options, expected):
-    inputs = make_inputs(Case("busy", queries=5, **options))
-    assert tile_tables.is_busy(problem_of(*inputs.arguments(), **inputs.options)) is expected
+def test_mask_dropout_and_column_gate_give_the_kind(options, expected):
+    inputs = make_inputs(Case("kind", queries=5, **options))
+    assert tile_tables.kind_of(problem_of(*inputs.arguments(), **inputs.options)) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (dict(queries=64, mask="additive_keys"), Residuals(False, False)),
+        (dict(sequences=(64, 70)), Residuals(True, True)),
+        (dict(queries=128, mask="additive"), Residuals(True, True)),
+        (dict(queries=128, mask="additive_keys", dropout_p=0.0), Residuals(False, False)),
+    ],
+    ids=str,
+)
+def test_training_on_short_rows_saves_no_branch_outputs(options, expected):
+    case = Case("training", batch=2, head_dim=64, gate="shared", bias="shared", **{"dropout_p": 0.1} | options)
+    inputs = make_inputs(case, torch.bfloat16)
+    with tile_tables.trial(tile_tables.shipped("sm_90")):
+        assert triton.residuals(problem_of(*inputs.arguments(), **inputs.options)) == expected
 
 
 class PTXASError(Exception):
@@ -295,6 +330,13 @@ def test_tuning_keeps_the_fastest_candidate_that_runs(monkeypatch, capsys):
     assert "unchanged, the time limit is reached" in second
 
 
+@pytest.mark.parametrize("kind", tile_tables.KINDS)
+def test_tuning_measures_a_call_of_the_entrys_kind(kind):
+    entry = tile_tables.shipped("sm_90").by_key["whole_row_forward", 16, 64, kind]
+    problem, _ = tune.example(entry, torch.device("cpu"))
+    assert tile_tables.kind_of(problem) == kind
+
+
 def test_tuning_ignores_small_gains():
     base = tile_tables.shipped("sm_90")
 
@@ -319,10 +361,11 @@ def test_tuning_without_time_saves_no_table(gpu, monkeypatch, capsys, tmp_path):
 
 @pytest.mark.parametrize("limit", [0, 168])
 def test_register_limit_is_passed_to_the_compiler(limit):
-    launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
+    first_calls = pytest.importorskip("qacg_kernels.backends.triton.first_calls")
     shipped, options = tile_tables.shipped("sm_90"), []
     table = replace(shipped, entries=(replace(shipped.entries[0], registers=limit), *shipped.entries[1:]))
     inputs = make_inputs(Case("call", batch=1, heads=2, queries=16, head_dim=64), torch.bfloat16)
-    with tile_tables.trial(table), launch.through(lambda *given: options.append(given[4])):
-        launch.forward(problem_of(*inputs.arguments()), Residuals(False, False))
+    with tile_tables.trial(table):
+        problem = problem_of(*inputs.arguments())
+        first_calls.run_in_python(problem, Residuals(False, False), lambda *given: options.append(given[4]))
     assert [given.get("maxnreg", 0) for given in options] == [limit]

@@ -20,6 +20,8 @@ KINDS = (
     ("sm_80", "key_gradients", torch.bfloat16, 64, "boolean mask, dropout"),
     ("sm_80", "whole_row_backward", torch.bfloat16, 64, "boolean keys, dropout"),
     ("sm_90", "whole_row_backward", torch.bfloat16, 64, "boolean keys, dropout"),
+    ("sm_90", "tiled_forward", torch.bfloat16, 64, "packed, dropout"),
+    ("sm_90", "query_gradients", torch.bfloat16, 64, "row gate, lengths, causal, dropout"),
     ("gfx942", "whole_row_forward", torch.bfloat16, 64, "row gate, lengths, causal"),
     ("gfx950", "tiled_forward", torch.bfloat16, 64, "row gate, lengths, causal"),
     ("gfx942", "whole_row_backward", torch.float32, 64, "row gate, lengths, causal"),

@@ -14,11 +14,13 @@ from judging import check
 import qacg_kernels as qk
 from qacg_kernels.testing.inputs import Case
 
+_MASKED = dict(mask="boolean", float32_gate=True)
 VARIANTS = {
     "lambda": dict(queries=39),
     "row gate": dict(queries=35, head_dim=20, gate="shared", bias="shared", lambda_gradient=True),
+    "row gate, one row": dict(head_dim=20, gate="one_row", bias="one_row", context_bias="per_head", float32_gate=True),
     "row gate, per head": dict(head_dim=8, gate="per_head", bias="per_head", beta=0.7, gamma=1.3, is_causal=True),
-    "column gate": dict(head_dim=33, gate="per_head", bias="shared", form="column", mask="boolean"),
+    "column gate": dict(head_dim=33, gate="per_head", bias="per_head", context_bias="shared", form="column", **_MASKED),
     "column gate, dropout": dict(gate="shared", form="column", dropout_p=0.3, key_lengths=(21,)),
     "boolean mask, empty rows": dict(head_dim=24, gate="shared", mask="boolean_empty_rows", dropout_p=0.2),
     "boolean mask, strides of zero": dict(mask="boolean_expanded", layout="heads_inside"),
@@ -44,7 +46,7 @@ VARIANTS = {
     "own scale and alpha": dict(scale=-0.2, quasi_scale=-1.5, gate="shared", head_dim=64),
     "packed, row gate": dict(sequences=(19, 0, 1), gate="shared", bias="shared", head_dim=20, dropout_p=0.25),
     "packed, lambda": dict(sequences=(2, 27), is_causal=True, layout="fused_projection"),
-    "packed, column gate": dict(sequences=(1, 21), gate="per_head", form="column"),
+    "packed, column gate": dict(sequences=(1, 21), gate="per_head", context_bias="shared", form="column"),
     "bias, lambda": dict(quasi_bias="per_query", head_dim=20, scale=-0.2),
     "bias, row gate": dict(batch=2, quasi_bias="per_sequence", gate="shared", bias="shared", dropout_p=0.2),
     "bias, column gate": dict(quasi_bias="per_query", gate="shared", form="column", mask="boolean_empty_rows"),
@@ -94,12 +96,13 @@ def test_dropout_meets_the_error_rule_at_any_tile_width(width, kernel, dtype, de
 
 @pytest.mark.parametrize("width", [64, 128])
 def test_short_sequences_use_a_part_of_the_tile(width, kernel, dtype, device):
-    """The sequences use a quarter of the tile, a half, and the whole tile."""
+    """The sequences use a quarter of the tile, a half, and the whole tile, in forward and backward."""
     lengths = (width // 4, width // 2, width // 2 + 9)
     options = dict(batch=3, heads=1, head_dim=16, dropout_p=0.2, gate="shared")
     cases = (
         Case(f"parts of {width}", queries=16, keys=lengths[-1], key_lengths=lengths, **options | dict(gate="lambda")),
         Case(f"packed parts of {width}", sequences=lengths, **options),
+        Case(f"key mask in {width}", queries=lengths[-1], mask="additive_keys", **options),
     )
     with tiles(device, width, block_m=64, block_n=16):
         for case in cases:

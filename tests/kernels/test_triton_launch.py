@@ -1,6 +1,7 @@
 """Launches of the Triton backend without a GPU: Triton's own Python code runs up to the call of the driver."""
 
 import importlib.util
+import re
 
 import pytest
 import torch
@@ -15,15 +16,27 @@ from qacg_kernels.functional import problem_of
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
-def output_of(*arguments: object) -> str:
+def output_of(*arguments: object, **variables: str) -> str:
     """The output of a Python process without Triton's interpreter."""
-    return run_python(*arguments, paths=(ROOT, SUPPORT), OMP_NUM_THREADS="1", TRITON_INTERPRET="0").stdout
+    return run_python(*arguments, paths=(ROOT, SUPPORT), OMP_NUM_THREADS="1", TRITON_INTERPRET="0", **variables).stdout
 
 
 @pytest.mark.full
 @needs_triton
-def test_prepared_launches_equal_those_of_triton():
-    assert output_of(SUPPORT / "silent_gpu.py") == "30 calls\n"
+def test_launch_parameters_equal_those_of_triton(tmp_path):
+    from benchmarks.absent_gpu import stub_environment
+
+    assert output_of(SUPPORT / "silent_gpu.py", **stub_environment(tmp_path)) == "33 calls\n"
+
+
+@pytest.mark.full
+@needs_triton
+def test_prepared_calls_need_no_python(tmp_path):
+    from benchmarks.absent_gpu import stub_environment
+
+    checks = re.findall(r"^def (\w+)\(\) -> None:", (SUPPORT / "prepared_calls.py").read_text(), re.MULTILINE)
+    found = output_of(SUPPORT / "prepared_calls.py", **stub_environment(tmp_path)).split()
+    assert sorted([*found, "main"]) == sorted(checks)
 
 
 @pytest.mark.full
@@ -31,9 +44,16 @@ def test_prepared_launches_equal_those_of_triton():
 def test_host_cost_prints_a_row_per_kind_of_call():
     output = output_of("-m", "benchmarks.host_cost", "--quick")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in output.splitlines()[2:]]
-    assert len(rows) == 9
-    assert {len(row) for row in rows} == {4}
-    assert all(float(cell.removesuffix(" us")) > 0 for _name, *cells in rows for cell in cells)
+    assert len(rows) == 10
+    assert {len(row) for row in rows} == {5}
+    assert all(float(cell.rstrip("x").replace(",", "")) > 0 for _name, *cells in rows for cell in cells)
+
+
+@needs_triton
+@pytest.mark.parametrize(("arguments", "missing"), [([], "C compiler: expected"), (["--count"], "--count: expected")])
+def test_host_cost_without_a_tool_names_it(arguments, missing, tmp_path):
+    done = run_python("-m", "benchmarks.host_cost", *arguments, status=2, PATH=str(tmp_path), CC="")
+    assert done.stderr.startswith(missing)
 
 
 _CACHES = (cuda._gpu_is_there, cuda.capability, triton._gpu_is_there, triton._without_table, tile_tables._found)

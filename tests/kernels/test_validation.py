@@ -18,6 +18,10 @@ def normal(*shape, dtype=torch.float32):
     return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
+def of_dtype(dtype):
+    return qk.GateParameters(*(normal(D).to(dtype) for _ in range(4)))
+
+
 def vectors(**changes):
     gate = qk.GateParameters(*(normal(D) for _ in range(4)), query_bias=normal(), key_bias=normal(H))
     return replace(gate, **changes)
@@ -44,10 +48,13 @@ BAD_IN_BOTH = [
     ({"gate": normal(B, H, L).bfloat16()}, TypeError, ["gate", "bfloat16", "expected dtype torch.float32"]),
     ({"gate": normal(B, H, L + 1)}, ValueError, ["gate", "(2, 3, 5)", "expected"]),
     ({"gate": vectors(query=None)}, TypeError, ["gate.query", "NoneType", "expected"]),
-    ({"gate": vectors(query=normal(D + 1))}, ValueError, ["gate.query", "(6)", "expected shape (5) or (3, 5)"]),
+    ({"gate": vectors(query=normal(D + 1))}, ValueError, ["gate.query", "(6)", "expected shape (5) or (1, 5) or (3,"]),
     ({"gate": vectors(context_query=normal(D).double())}, TypeError, ["gate.context_query", "float64", "expected"]),
     ({"gate": vectors(query_bias=0.5)}, TypeError, ["gate.query_bias", "float", "expected"]),
-    ({"gate": vectors(key_bias=normal(H + 1))}, ValueError, ["gate.key_bias", "(4)", "expected shape () or (3)"]),
+    ({"gate": vectors(key_bias=normal(H + 1))}, ValueError, ["gate.key_bias", "(4)", "shape () or (1) or (3)"]),
+    ({"gate": vectors(context_key_bias=normal(1, H))}, ValueError, ["gate.context_key_bias", "(1, 3)", "expected"]),
+    ({"gate": vectors(key=normal(D).half())}, TypeError, ["gate.key", "float16", "expected dtype torch.float32"]),
+    ({"gate": of_dtype(torch.bfloat16)}, TypeError, ["gate.query", "bfloat16", "expected dtype torch.float32"]),
     ({"gate": vectors(form="diagonal")}, ValueError, ["gate.form", "'diagonal'", "expected", "'row'", "'column'"]),
     ({"key": torch.zeros(2, 3, 7, 4).to_sparse()}, TypeError, ["key", "sparse", "expected a dense tensor"]),
     ({"query": NESTED}, TypeError, ["query", "a nested one", "expected a dense tensor", "quasi_attention_varlen"]),

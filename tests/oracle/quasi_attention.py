@@ -66,7 +66,9 @@ def kept(seed: int, dropout_p: float, shape: tuple[int, int, int, int], first_se
 def _of_head(parameter: Tensor | None, h: int, shared_dims: int) -> Tensor | float:
     if parameter is None:
         return 0.0
-    return parameter if parameter.dim() == shared_dims else parameter[h]
+    if parameter.dim() == shared_dims:
+        return parameter
+    return parameter[0] if parameter.shape[0] == 1 else parameter[h]
 
 
 def _sees(i: int, j: int, mask_cell, length: int | None, causal: bool) -> bool:
@@ -88,7 +90,7 @@ def quasi_attention(
     *,
     lam: Tensor | None = None,
     vectors: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
-    biases: tuple[Tensor | None, Tensor | None] = (None, None),
+    biases: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None] = (None, None, None, None),
     beta: float = 1.0,
     gamma: float = 1.0,
     column: bool = False,
@@ -104,8 +106,8 @@ def quasi_attention(
     """The forward formulas; differentiable in every tensor but mask and keep.
 
     Args:
-        lam: lambda (B, H, L), or None when `vectors` (vq, vqc, vk, vkc), each (D) or (H, D), are given.
-        biases: bq and bk, each None, () or (H).
+        lam: lambda (B, H, L), or None when `vectors` (vq, vqc, vk, vkc), each (D), (1, D) or (H, D), are given.
+        biases: bq, bqc, bk and bkc, each None, (), (1) or (H).
         mask: boolean or float64, broadcastable to (B, H, L, S).
         bias: added to the context scores of each query; broadcastable to (B, H, L).
         keep: boolean (B, H, L, S) with `dropout_p`, from `kept`.
@@ -123,7 +125,7 @@ def quasi_attention(
         for h in range(heads):
             if vectors is not None:
                 vq, vqc, vk, vkc = (_of_head(v, h, 1) for v in vectors)
-                bq, bk = (_of_head(c, h, 0) for c in biases)
+                bq, bqc, bk, bkc = (_of_head(c, h, 0) for c in biases)
             for i in range(queries):
                 js = [
                     j
@@ -150,12 +152,12 @@ def quasi_attention(
                 if lam is not None:
                     gate = lam[b, h, i].expand(len(js))
                 else:
-                    lq = torch.sigmoid((q * vq).sum() + (qc * vqc).sum() + bq)
+                    lq = torch.sigmoid((q * vq).sum() + (qc * vqc).sum() + bq + bqc)
                     if column:
-                        lk = torch.sigmoid((k * vk).sum(-1) + (kc * vkc).sum(-1) + bk)
+                        lk = torch.sigmoid((k * vk).sum(-1) + (kc * vkc).sum(-1) + bk + bkc)
                     else:
                         own_key, own_context = key[b, h, i], context_key[b, h, i]
-                        lk = torch.sigmoid((own_key * vk).sum() + (own_context * vkc).sum() + bk)
+                        lk = torch.sigmoid((own_key * vk).sum() + (own_context * vkc).sum() + bk + bkc)
                     gate = (1 - (beta * lq + gamma * lk)).expand(len(js))
                 z = torch.ones(len(js), dtype=torch.float64)
                 if keep is not None:

@@ -36,7 +36,7 @@ LAYERS = (
     ("benchmarks.measure",),
     ("benchmarks.plans", "benchmarks.model_steps", "benchmarks.command"),
     ("benchmarks.targets", "benchmarks.plot", "benchmarks.table"),
-    ("benchmarks.gpu",),
+    ("benchmarks.gpu", "benchmarks.end_to_end"),
     (COMMANDS,),
 )
 SHARED = ("dispatch",)  # modules beside the backends

@@ -17,6 +17,8 @@ SMALL = (
     Case("shared gate", queries=17, head_dim=20, gate="shared"),
     Case("per-head gate, biases", queries=17, head_dim=8, gate="per_head", bias="per_head"),
     Case("mixed gate shapes", queries=13, head_dim=8, gate="per_head", bias="shared", beta=0.7, gamma=1.3),
+    Case("float32 gate", head_dim=8, gate="one_row", bias="one_row", context_bias="per_head", float32_gate=True),
+    Case("float32 column gate", gate="per_head", context_bias="shared", form="column", float32_gate=True),
     Case("gradient through lambda", queries=11, head_dim=8, gate="shared", bias="shared", lambda_gradient=True),
     Case("lambda gradient, per head", heads=2, gate="per_head", bias="per_head", lambda_gradient=True, beta=0.5),
     Case("column gate", queries=17, keys=29, head_dim=16, gate="shared", form="column"),

@@ -32,9 +32,10 @@ def judges_of(inputs):
 
 def compare(results, judges, where):
     """Checks results by the error rule; `where` is the call's name for messages."""
-    _, eager, exact, scales = judges
+    inputs, eager, exact, scales = judges
     for name, t in results.items():
-        assert_within_budget(name, t, eager[name], exact[name], scales[name], where=where)
+        dtype = inputs.grad_out.dtype
+        assert_within_budget(name, t, eager[name], exact[name], scales[name], dtype, where=where)
 
 
 def check(case, backend, dtype, device):
@@ -44,10 +45,10 @@ def check(case, backend, dtype, device):
     results = evaluate(inputs, through_backend(backend))
     assert results.keys() == judges[2].keys()
     for name, t in results.items():
+        source = inputs.tensors[name.removeprefix("grad ") if name.startswith("grad ") else "query"]
         if name != "lambda":
-            source = inputs.tensors["query" if name == "out" else name.removeprefix("grad ")]
             assert t.shape == source.shape, f"{name}: expected shape {tuple(source.shape)}, got {tuple(t.shape)}"
-        assert t.dtype == dtype, f"{name}: expected {dtype}, got {t.dtype}"
+        assert t.dtype == source.dtype, f"{name}: expected {source.dtype}, got {t.dtype}"
     compare(results, judges, f"{case.name}, {backend}")
     with torch.no_grad():  # without saved tensors, kernels take another path
         out, _ = through_backend(backend)(inputs, inputs.tensors)

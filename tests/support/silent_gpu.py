@@ -1,42 +1,36 @@
-"""Calls of the Triton backend without a GPU: Triton's own Python code runs up to the launch by the driver.
+"""Calls of the Triton backend without a GPU: real launchers run on a stub of libcuda.
 
-Prints a line for each call whose prepared launches differ from Triton's own, and the number of calls. The script
-replaces Triton's driver, so it requires a separate process without the interpreter.
+Prints a line for each call whose launches differ from those of Triton's own launcher, and the number of calls. The
+script replaces Triton's driver, so it requires a separate process, without the interpreter and with the environment of
+`benchmarks.absent_gpu.stub_environment`.
 """
 
 import functools
-import itertools
 import sys
 from contextlib import nullcontext
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 import qacg_kernels as qk
-from benchmarks.absent_gpu import SilentGPU, replace_driver
-from qacg_kernels.backends.triton import launch, tile_tables
+from benchmarks.absent_gpu import Launch, StubGPU, captured_launches, loaded_stub, replace_driver
+from qacg_kernels.backends.triton import launch, prepared, tile_tables
 
-launched: list[list[object]] = []
-
-
-class RecordingGPU(SilentGPU):
-    """A driver that accepts every kernel and records the arguments of each launch."""
-
-    numbers = itertools.count()  # identify the machine code
-
-    def launcher_cls(self, source, metadata):
-        number = next(self.numbers)
-
-        def record(x, y, z, stream, function, packed, launch_metadata, enter, leave, *arguments):
-            launched.append([metadata.name, number, x, y, z, stream, arguments])
-
-        return record
+_LEAST_ADDRESS = 1 << 40  # sizes, strides and seeds are smaller
+STUB = loaded_stub()
 
 
-def described(argument: object) -> object:
-    """Describes an argument of a launch for comparisons; a tensor without its address."""
-    if isinstance(argument, torch.Tensor):
-        return [str(argument.dtype), argument.shape, argument.stride(), argument.data_ptr() % 16]
-    return [described(member) for member in argument] if isinstance(argument, tuple) else argument
+def described(launches: list[Launch], tensors: list[torch.Tensor]) -> list[Launch]:
+    """Replaces each address among the parameters by its tensor: a known one, or a temporary by order of first use."""
+    names = {t.data_ptr(): index for index, t in reversed([*enumerate(tensors)])}
+
+    def parameter(value: bytes) -> object:
+        number = int.from_bytes(value, "little", signed=True)
+        if number < _LEAST_ADDRESS:
+            return value
+        return names.setdefault(number, f"temporary {len(names)}"), number % 16
+
+    return [one._replace(parameters=tuple(map(parameter, one.parameters))) for one in launches]
 
 
 def inputs(batch=2, heads=3, length=20, head_dim=64, dtype=torch.bfloat16, grad=False, offset=0, packed=False):
@@ -52,20 +46,25 @@ def vectors(head_dim=64, dtype=torch.bfloat16, **form):
     return qk.GateParameters(*(torch.zeros(head_dim, dtype=dtype, requires_grad=True) for _ in range(4)), **form)
 
 
-def call(tensors, gate=None, backward=False, **options):
-    """Makes a call, with its backward if `backward` is true."""
+def call(tensors, gate=None, backward=False, **options) -> list[torch.Tensor]:
+    """Makes a call, with its backward if `backward` is true; returns all inputs and results."""
     *wide, gate_lambda = tensors
+    gate = gate_lambda if gate is None else gate
+    given = [t for t in tree_leaves((wide, gate, options)) if isinstance(t, torch.Tensor)]
     attend = qk.quasi_attention_varlen if "cu_seqlens" in options else qk.quasi_attention
     with nullcontext() if backward else torch.no_grad():
-        out = attend(*wide, gate_lambda if gate is None else gate, backend="triton", **options)
-        if backward:
-            out.backward(torch.ones_like(out))
+        out = attend(*wide, gate, backend="triton", **options)
+    if not backward:
+        return [*given, out]
+    upstream, leaves = torch.ones_like(out), [t for t in given if t.requires_grad]
+    # The graph is retained, so that no address of the forward is used again in the backward.
+    return [*given, out, upstream, *torch.autograd.grad(out, leaves, upstream, retain_graph=True)]
 
 
 def without_queries_or_keys(gate=None, *, queries, keys):
     of_queries, of_keys = inputs(length=queries, grad=True), inputs(length=keys, grad=True)
     wide = [of_queries[0], of_keys[1], of_keys[2], of_queries[3], of_keys[4]]
-    call([*wide, of_queries[5]], gate, backward=True)
+    return call([*wide, of_queries[5]], gate, backward=True)
 
 
 MOST_FILES = 7
@@ -101,26 +100,41 @@ CALLS = {
     "training, gate vectors": lambda: call(inputs(grad=True), vectors(), backward=True),
     "training, bias": lambda: call(inputs(grad=True), quasi_bias=torch.zeros(2, 3, 20), backward=True),
     "training, long": lambda: call(inputs(length=300, grad=True), vectors(), backward=True),
+    "training, column gate": lambda: call(inputs(grad=True), vectors(form="column"), backward=True),
+    "training, packed": lambda: call(inputs(grad=True, packed=True), vectors(), backward=True, **_SEQUENCES),
+    "training, biases, key mask, dropout": lambda: call(
+        inputs(length=128, grad=True),
+        vectors(query_bias=torch.zeros(3, dtype=torch.bfloat16), key_bias=torch.zeros((), dtype=torch.bfloat16)),
+        backward=True,
+        attn_mask=torch.ones(2, 1, 1, 128, dtype=torch.bool),
+        dropout_p=0.1,
+        dropout_seed=_SEED,
+    ),
     "training without queries": lambda: without_queries_or_keys(queries=0, keys=20),
     "training without keys, column gate": lambda: without_queries_or_keys(vectors(form="column"), queries=20, keys=0),
     "long": lambda: call(inputs(length=300)),
 }
 
 
-def recorded(action) -> list[list[object]]:
-    launched.clear()
-    action()
-    return [[*where, described(arguments)] for *where, arguments in launched]
+def recorded(action) -> list[Launch]:
+    with captured_launches(STUB) as launches:
+        tensors = action()
+    return described(launches, tensors)
 
 
 def differences() -> list[str]:
-    """Lists the calls whose launches, newly prepared or reused, differ from Triton's own launches."""
+    """Lists the calls whose launches, first or repeated, from Python or from C++, differ from Triton's own launches."""
+
+    def twice() -> dict[str, list[Launch]]:
+        return {f"{name}, {when}": recorded(action) for name, action in CALLS.items() for when in ("first", "second")}
+
+    with launch.through(functools.partial(launch.run)):  # another object than launch.run
+        expected = twice()
+    by_python = twice()
+    prepared.register("CPU")
     found = []
-    for name, action in CALLS.items():
-        first, second = recorded(action), recorded(action)
-        with launch.through(functools.partial(launch.run)):  # another object than launch.run
-            expected = recorded(action)
-        found += [f"{name}: {when}" for when, got in (("first", first), ("second", second)) if got != expected]
+    for where, got in (("Python", by_python), ("C++", twice()), ("C++ again", twice())):
+        found += [f"{name}, {where}" for name, launches in got.items() if launches != expected[name]]
     return found
 
 
@@ -139,12 +153,12 @@ def files_of(action) -> list[str]:
 
 
 def main() -> None:
-    replace_driver(RecordingGPU("sm_90"))
+    replace_driver(StubGPU("sm_90"))
     with tile_tables.trial(tile_tables.shipped("sm_90")):
         print(*differences(), f"{len(CALLS)} calls", sep="\n")
         forward, tensors = recorded(CALLS["plain"]), inputs()
         files = files_of(lambda: call(tensors))
-    assert [row[0] for row in forward] == ["forward_kernel"], "a forward is one launch"
+    assert [one.kernel for one in forward] == ["forward_kernel"], "a forward is one launch"
     assert files[0] == "functional.py" and len(files) <= MOST_FILES, f"from the public function to the launch: {files}"
 
 

@@ -15,12 +15,12 @@ import triton
 from triton_resources import Resources, resources
 
 from benchmarks.absent_gpu import AbsentGPU
-from qacg_kernels.backends.triton import launch
+from qacg_kernels.backends.triton.first_calls import run_in_python
 from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     KERNELS,
     is_amd,
-    is_busy,
+    kind_of,
     nearest_shipped,
     shipped,
     shipped_architectures,
@@ -50,7 +50,7 @@ WIDE_AMD_STACK = 512  # for gradients in float32 with head sizes above 128, wher
 # Limits on the stack, in bytes per thread. The forward uses some outside of its loop over keys, none inside. The
 # backward has three accumulators and three tiles of scores; single-tile rows in float32 with head sizes above 128 come
 # near it.
-FORWARD_STACK = 80
+FORWARD_STACK = 96
 BACKWARD_STACK = 160
 PACKED_STACK = 176  # for packed calls in 16 bits; Triton 3.6.0 uses all of it
 # Head sizes whose 16-bit tiles use wgmma on Hopper.
@@ -62,9 +62,13 @@ WIDE_KEYS_STACK = 320
 
 ONE_QUERY = "one query"
 _HEAVY = dict(mask="additive", is_causal=True, dropout_p=0.1, gate="per_head", bias="per_head", key_lengths=True)
+_HEAVY |= dict(context_bias="shared", float32_gate=True)
 VARIANTS: dict[str, dict[str, object]] = {
     "lambda": dict(),
     "row gate, lengths, causal": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True),
+    "row gate, lengths, causal, dropout": dict(
+        gate="shared", bias="shared", key_lengths=True, is_causal=True, dropout_p=0.1
+    ),
     "packed": dict(gate="per_head", packed=True, is_causal=True),
     "boolean mask": dict(mask="boolean"),
     "key mask": dict(mask="additive_keys", gate="shared", bias="shared", is_causal=True),
@@ -90,6 +94,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 # The heaviest call without and with a mask, dropout or a column gate.
 HEAVIEST = ("row gate, lengths, causal", "column gate, all at once")
 _KEY_MASK = "key mask"
+_DROPOUT = "row gate, lengths, causal, dropout"
 _TF32 = ("TF32", "TF32, all at once")
 _NO_GRADIENT = "no gradient"  # saves nothing; tiled rows only, as single-tile rows never save
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -128,11 +133,11 @@ class Build:
 
 def every_build() -> list[Build]:
     """All builds: each entry of each table in each dtype with the heaviest variants, then other sizes and chips."""
-    others = tuple(v for v in VARIANTS if v not in (*HEAVIEST, *_TF32, _NO_GRADIENT, _KEY_MASK))
+    others = tuple(v for v in VARIANTS if v not in (*HEAVIEST, *_TF32, _NO_GRADIENT, _KEY_MASK, _DROPOUT))
     groups = (
         (OWN_TABLE, KERNELS, DTYPES, HEAD_DIMS, HEAVIEST),
         (OWN_TABLE, KERNELS, (torch.bfloat16, torch.float32), _UNEVEN_HEAD_DIMS, HEAVIEST),
-        (OWN_TABLE, KERNELS, DTYPES, HEAD_DIMS, (_KEY_MASK,)),
+        (OWN_TABLE, KERNELS, DTYPES, HEAD_DIMS, (_KEY_MASK, _DROPOUT)),
         (OWN_TABLE, KERNELS, (torch.float32,), HEAD_DIMS, _TF32),
         (OWN_TABLE, KERNELS, DTYPES, (_LEAST_HEAD_DIM,), HEAVIEST[1:]),
         (OWN_TABLE, KERNELS, (torch.bfloat16,), (64,), others),
@@ -165,22 +170,22 @@ def compile_build(build: Build) -> dict[str, Resources]:
     inputs, problem = call_of(_TILED_LENGTH - shorter)
     whole = build.kernel.startswith("whole_row")
     if whole:
-        entry = table.entry(build.kernel, build.dtype, build.head_dim, is_busy(problem))
+        entry = table.entry(build.kernel, build.dtype, build.head_dim, kind_of(problem))
         inputs, problem = call_of(entry.block_n - shorter)
     saves = saves and not whole
     functions, compiled = _FUNCTIONS[build.kernel], {}
 
-    def compile_only(kernel, programs, arguments, constants, options, device):
+    def compile_only(kernel, grid, arguments, constants, options, device):
         name = kernel.fn.__name__
-        if programs and name in functions:
-            compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
+        if grid.programs and name in functions:
+            compiled[name] = kernel.warmup(*arguments, grid=(grid.programs,), **constants, **options)
 
     triton.runtime.driver.set_active(AbsentGPU(build.architecture))
-    with trial(table), launch.through(compile_only), products_in_tf32(tf32):
-        _, *results = launch.forward(problem, Residuals(saves, saves and not problem.column_gate))
+    with trial(table), products_in_tf32(tf32):
+        _, *results = run_in_python(problem, Residuals(saves, saves and not problem.column_gate), compile_only)
         if build.kernel not in _FORWARD:
             grad_gates = [torch.empty_like(t) if inputs.case.lambda_gradient else None for t in results[-2:]]
-            launch.backward(problem, Saved(inputs.grad_out, *grad_gates, *results))
+            run_in_python(problem, Saved(inputs.grad_out, *grad_gates, *results), compile_only)
     assert compiled, f"{build}: the call launches none of {', '.join(functions)}"
     return {name: resources(kernel) for name, kernel in compiled.items()}
 

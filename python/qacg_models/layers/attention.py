@@ -368,19 +368,22 @@ def _lambda(heads: tuple[Tensor, ...], gate: GateParameters, values: Callable[..
     the gate of a query or key.
     """
     query, key, context_query, context_key = heads
-    query_gate = values(query, context_query, gate.query, gate.context_query, gate.query_bias)
-    key_gate = values(key, context_key, gate.key, gate.context_key, gate.key_bias)
+    query_gate = values(query, context_query, gate.query, gate.context_query, gate.query_bias, gate.context_query_bias)
+    key_gate = values(key, context_key, gate.key, gate.context_key, gate.key_bias, gate.context_key_bias)
     return 1 - (gate.beta * query_gate + gate.gamma * key_gate)
 
 
-def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns sigmoid(x . vector + context . context_vector + bias), (B, H, L), by matrix products.
+def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, *biases: Tensor | None) -> Tensor:
+    """Returns sigmoid(x . vector + context . context_vector + biases), (B, H, L), by matrix products.
 
-    Both vectors are (D) or (H, D). `equations.gate_values` has element-wise products and sums instead, which would
+    Both vectors are (1, D) or (H, D). `equations.gate_values` has element-wise products and sums instead, which would
     change the graph of exported models.
     """
-    logit = (x @ vector.unsqueeze(-1) + context @ context_vector.unsqueeze(-1)).squeeze(-1)
-    return (logit if bias is None else logit + bias.view(-1, 1)).sigmoid()
+    vector, context_vector = (v.to(x.dtype).unsqueeze(-1) for v in (vector, context_vector))
+    logit = (x @ vector + context @ context_vector).squeeze(-1)
+    for bias in biases:
+        logit = logit if bias is None else logit + bias.to(x.dtype).view(-1, 1)
+    return logit.sigmoid()
 
 
 NAME = "qacg_fused"

@@ -11,12 +11,12 @@ from qacg_kernels.operators import self_check
 from qacg_kernels.operators.autograd import define_first_calls, define_operators
 from qacg_kernels.operators.schema import may_exceed
 from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_loadable
-from qacg_kernels.utils.torch_internals import constant_when_traced, is_fake
+from qacg_kernels.utils.torch_internals import constant_when_traced
 
 NAME = "cuda"
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-MAX_HEAD_DIM = 256
+DTYPES = (torch.float16, torch.bfloat16)
+MAX_HEAD_DIM, HEAD_DIM_STEP = 128, 8
 
 OLDEST_CAPABILITY = (8, 0)  # the oldest GPUs with the instructions of csrc/cuda/mma.h
 
@@ -25,7 +25,6 @@ OLDEST_CAPABILITY = (8, 0)  # the oldest GPUs with the instructions of csrc/cuda
 WHOLE_ROW_KEYS = 128
 
 _BUILD = "QACG_BUILD_CUDA=1 pip install --no-cache-dir ."
-_TENSOR_CORES = (torch.float16, torch.bfloat16)
 
 _missing: list[str] = []
 # The functions of csrc/cuda/library_info.cu, and the GPUs that the library has code for.
@@ -61,7 +60,6 @@ def _load() -> None:
 def _ask(about: ctypes.CDLL) -> None:
     global _about, _gpus, _versions
     about.qacg_cuda_gpus.restype = ctypes.c_char_p
-    about.qacg_cuda_shared_memory.restype = ctypes.c_int64
     about.qacg_cuda_check_first_calls.restype = None
     about.qacg_cuda_compiled_version.restype = about.qacg_cuda_driver_version.restype = ctypes.c_int32
     versions = (about.qacg_cuda_driver_version(), about.qacg_cuda_compiled_version())
@@ -153,54 +151,8 @@ def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...], driver: int
     return (f"the GPU has compute capability {number} and the library has code for {', '.join(gpus)}; {build}",)
 
 
-def note(problem: Problem) -> str:
-    """Which passes of a call run on tensor cores, and why the others do not (csrc/cuda/README.md, "Two paths")."""
-    why = why_plain(problem)
-    if why:
-        return f"forward and backward without tensor cores: {'; '.join(why)}"
-    available = _shared_memory(problem.query.device)
-    needed = [_about.qacg_cuda_shared_memory(problem.head_dim, backward) for backward in (0, 1)]
-    slow = [name for name, bytes_needed in zip(("forward", "backward"), needed) if bytes_needed > available]
-    if not slow:
-        return "forward and backward on tensor cores"
-    return (
-        f"{' and '.join(slow)} without tensor cores: with head size {problem.head_dim} a thread block needs "
-        f"{max(needed) / 1024:.1f} KiB of shared memory, and this GPU has {available / 1024:.1f}"
-    )
-
-
-def why_plain(problem: Problem) -> list[str]:
-    """Returns why a call cannot use the tensor cores; empty if its inputs suit them.
-
-    The rules are those of `suits_tensor_cores` in csrc/cuda/attention.cpp.
-    """
-    why = []
-    if problem.query.dtype not in _TENSOR_CORES:
-        why.append(f"dtype: expected float16 or bfloat16, got {problem.query.dtype}")
-    if problem.head_dim % 8 or problem.head_dim > 128:
-        why.append(f"head size: expected a multiple of 8 up to 128, got {problem.head_dim}")
-    if why:
-        return why
-    for name in ("query", "key", "value", "context_query", "context_key"):
-        t = getattr(problem, name)
-        steps = [step for size, step in zip(t.shape[:-1], t.stride()[:-1]) if size > 1]
-        if t.stride(-1) != 1 or _address(t) % 16 or any(step % 8 for step in steps):
-            why.append(
-                f"{name}: expected rows with unit stride that start at multiples of 16 bytes; copy the tensor "
-                "with .clone(memory_format=torch.contiguous_format)"
-            )
-    return why
-
-
-def _address(t: torch.Tensor) -> int:
-    # A fake tensor has no address; torch allocates memory at multiples of 512.
-    return t.storage_offset() * t.element_size() if is_fake(t) else t.data_ptr()
-
-
-@functools.cache
-def _shared_memory(device: torch.device) -> int:
-    """The most shared memory that a thread block of this GPU can have, in bytes."""
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+def note(problem: Problem) -> None:
+    """No remark: all calls run the same way."""
 
 
 def residuals(problem: Problem) -> Residuals:

@@ -13,8 +13,8 @@ import torch
 from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     MOST_HEAD_DIM,
-    is_busy,
     is_short,
+    kind_of,
     longest_whole_rows,
     source_of,
     table_for,
@@ -24,10 +24,10 @@ from qacg_kernels.operators.autograd import define_operators
 from qacg_kernels.utils.torch_internals import constant_when_traced, is_exporting
 
 NAME = "triton"
-MAX_HEAD_DIM = MOST_HEAD_DIM
+MAX_HEAD_DIM, HEAD_DIM_STEP = MOST_HEAD_DIM, 1
 
 # Evaluated at import: Dynamo ignores functools.cache, and older versions of Dynamo cannot trace find_spec.
-_INSTALLED = importlib.util.find_spec("triton") is not None
+INSTALLED = importlib.util.find_spec("triton") is not None
 
 
 def interpreted() -> bool:
@@ -57,7 +57,7 @@ def _without_table(device: torch.device) -> tuple[str, ...]:
 
 
 def missing() -> list[str]:
-    if not _INSTALLED:
+    if not INSTALLED:
         return ["triton is not installed; on Linux, run pip install 'triton>=3.6' (torch for CUDA installs its own)"]
     if not interpreted() and not _gpu_is_there():
         return ["torch sees no NVIDIA or AMD GPU; for tests, TRITON_INTERPRET=1 runs the kernels on CPU tensors"]
@@ -77,31 +77,23 @@ def residuals(problem: Problem) -> Residuals:
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
     kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize
-    # Each branch passes a literal bool. torch.compile may trace dropout_p as a symbol, so the result of is_busy may be
-    # symbolic, and functions marked `constant_when_traced` accept no symbolic bool.
-    if is_busy(problem):
-        limits = longest_whole_rows(query.device, kernel, bits, True)
-    else:
-        limits = longest_whole_rows(query.device, kernel, bits, False)
+    limits = longest_whole_rows(query.device, kernel, bits, kind_of(problem))
     longest = next(limit for limit, head_dim in zip(limits, HEAD_DIMS) if problem.head_dim <= head_dim)
     # An exported program must support longer sequences than the example's, so it saves what tiled rows need.
     whole = not is_exporting() and is_short(kernel, queries, problem.longest_row, longest)
     return Residuals(save_softmax_out=not whole, save_quasi_out=not whole and not problem.column_gate)
 
 
-@functools.cache
-def _host():
-    from qacg_kernels.backends.triton import launch  # here, because it imports Triton
-
-    return launch
-
-
 def _forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    return _host().forward(problem, residuals)
+    from qacg_kernels.backends.triton import first_calls  # here, because it imports Triton
+
+    return first_calls.forward(problem, residuals)
 
 
 def _backward(problem: Problem, saved: Saved) -> Gradients:
-    return _host().backward(problem, saved)
+    from qacg_kernels.backends.triton import first_calls
+
+    return first_calls.backward(problem, saved)
 
 
 define_operators(NAME, _forward, _backward)

@@ -48,18 +48,22 @@ class Integers(NamedTuple):
 
 
 class PerHead(NamedTuple):
-    """A gate vector (D) or (H, D), or a bias () or (H). `head` is its stride between heads, 0 if all heads share it."""
+    """A gate vector (D), (1, D) or (H, D), or a bias (), (1) or (H).
+
+    `head` is its stride between heads, 0 if all heads share it.
+    """
 
     data: Tensor
     head: int
 
 
 class Side(NamedTuple):
-    """Parameters of lq or lk, eq. 4: sigmoid(x . vector + context . context_vector + bias)."""
+    """Parameters of lq or lk, eq. 4: sigmoid(x . vector + context . context_vector + bias + context_bias)."""
 
     vector: PerHead
     context_vector: PerHead
     bias: PerHead | None
+    context_bias: PerHead | None
     constant: int = 1
 
 

@@ -111,11 +111,11 @@ def gate_gradients_kernel(
 ):  # fmt: skip
     """Stores the gradients of the gate's vectors and biases: the sums over the rows that `gate_sums_kernel` wrote.
 
-    There is a program for each head, side of the gate and block of COLUMNS columns of `sums`. A program adds ADDED rows
-    per iteration. If the heads share a parameter, the program of the first head sums over all heads. `gradients` is a
-    Gate with the gradients in place of the parameters.
+    There is a program for each head, side of the gate and block of COLUMNS columns of `sums`; two for the last block,
+    as either bias may be shared. A program adds ADDED rows per iteration. If the heads share a parameter, the program
+    of the first head sums over all heads. `gradients` is a Gate with the gradients in place of the parameters.
     """
-    blocks = 2 * config.block_d // COLUMNS + 1
+    blocks = 2 * config.block_d // COLUMNS + 2
     head, block = tl.program_id(0) // (2 * blocks), tl.program_id(0) % blocks
     of_queries, of_keys = _chunks(call, ROWS)
     chunks = of_queries + of_keys
@@ -137,16 +137,18 @@ def _gradient(
     The side's rows of `sums` are, in each sequence and head, those of chunks first to first + count - 1.
     """
     is_vector = block < config.block_d // COLUMNS
-    is_bias = block == 2 * config.block_d // COLUMNS
+    first_bias = 2 * config.block_d // COLUMNS
     stride = tl.where(is_vector, side.vector.head, side.context_vector.head)
     if side.bias is not None:
-        stride = tl.where(is_bias, side.bias.head, stride)
+        stride = tl.where(block == first_bias, side.bias.head, stride)
+    if side.context_bias is not None:
+        stride = tl.where(block > first_bias, side.context_bias.head, stride)
     shared = stride == 0
     heads = tl.where(shared, call.sizes.heads, 1)
     own_head = tl.where(shared, 0, head)
     is_idle = shared & (head > 0)
     rows_of_sums = tl.where(is_idle, 0, sequences * heads * count)
-    columns = block * COLUMNS + tl.arange(0, COLUMNS)
+    columns = tl.minimum(block, first_bias) * COLUMNS + tl.arange(0, COLUMNS)
     used = (columns <= 2 * config.block_d)[None, :]
     total = tl.full((ADDED, COLUMNS), 0.0, tl.float32)
     for start in range(0, rows_of_sums, ADDED):
@@ -160,10 +162,13 @@ def _gradient(
         present = features < call.sizes.head_dim
         if is_vector:
             _store(side.vector, head, features, values, present)
-        elif not is_bias:
+        elif block < first_bias:
             _store(side.context_vector, head, features, values, present)
-        elif side.bias is not None:
-            _store(side.bias, head, features, values, features == 0)
+        elif block == first_bias:
+            if side.bias is not None:
+                _store(side.bias, head, features, values, features == 0)
+        elif side.context_bias is not None:
+            _store(side.context_bias, head, features, values, features == 0)
 
 
 @triton.jit

@@ -13,7 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
-from qacg_kernels.backends.triton import NAME, interpreted, tile_tables
+from qacg_kernels.backends.triton import interpreted, tile_tables
 from qacg_kernels.backends.triton.arguments import (
     Call,
     Factors,
@@ -35,11 +35,10 @@ from qacg_kernels.backends.triton.backward import (
 )
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
-from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, TileEntry, is_busy
+from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, TileEntry, kind_of
 from qacg_kernels.call import problem as call_problem
 from qacg_kernels.call.dropout import drop_threshold, keep_scale
 from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals, is_key_mask
-from qacg_kernels.operators import self_check
 from qacg_kernels.operators.schema import empty_dense_like
 
 _LOG2E = math.log2(math.e)
@@ -50,7 +49,7 @@ _SMALL_ROWS = 32
 _SMALL_WARPS = 4
 # Rows that one program sums for the gradients of the gate's parameters. More rows give fewer partial sums, fewer rows
 # give more programs for long sequences.
-_SUM_ROWS = 128
+SUM_ROWS = 128
 # Rows and columns of partial sums that one program adds in an iteration.
 _ADDED_SUMS, _ADDED_COLUMNS = 256, 16
 
@@ -58,6 +57,11 @@ _ADDED_SUMS, _ADDED_COLUMNS = 256, 16
 def power_of_two(n: int) -> int:
     """Returns the smallest power of two that is at least n and at least 16, the smallest size that tl.dot accepts."""
     return max(16, triton.next_power_of_2(n))
+
+
+def sum_columns(head_dim: int) -> int:
+    """Returns the number of columns of the sums that `gate_sums_kernel` writes."""
+    return 2 * power_of_two(head_dim) + 4
 
 
 @functools.lru_cache(maxsize=4096)
@@ -92,11 +96,11 @@ def mask_of(t: Tensor | None) -> Mask | None:
 
 
 def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
-    """Returns a gate vector or a bias as PerHead; all heads share it if it has `shared_dims` dimensions."""
+    """Returns a gate vector or a bias as PerHead; heads share it if it has `shared_dims` dimensions or one row."""
     if t is None:
         return None
     t = t.contiguous()
-    return PerHead(t, 0 if t.dim() == shared_dims else t.stride(0))
+    return PerHead(t, 0 if t.dim() == shared_dims or t.shape[0] == 1 else t.stride(0))
 
 
 class Layout(NamedTuple):
@@ -114,6 +118,17 @@ class Layout(NamedTuple):
         return Strided(torch.empty_strided(self.shape, self.stride, dtype=dtype, device=device), *self.strides)
 
 
+class Grid(NamedTuple):
+    """The programs of a launch: one for each `per` queries or keys, or chunk of them, in each sequence and head.
+
+    `over` is "queries", "keys" or "chunks" (`per` queries, then `per` keys); or "heads", for `per` programs a head.
+    """
+
+    over: str
+    per: int
+    programs: int
+
+
 class LaunchPlan:
     """Everything that the launches of a call require except its tensors. Calls with the same `_key` share a plan."""
 
@@ -126,7 +141,7 @@ class LaunchPlan:
         self.column_gate = problem.column_gate
         mask = problem.attn_mask
         key_mask = mask is not None and is_key_mask(mask)
-        self.busy = is_busy(problem)
+        self.kind = kind_of(problem)
         if self.packed:
             tokens, self.heads, self.head_dim = query.shape
             self.queries = self.keys = problem.max_seqlen
@@ -134,7 +149,7 @@ class LaunchPlan:
         else:
             self.sequences, self.heads, self.queries, self.head_dim = query.shape
             self.keys, tokens = key.shape[2], 0
-        self.tf32 = _multiplies_in_tf32(query) and not interpreted()
+        self.tf32 = multiplies_in_tf32(query) and not interpreted()
         # Whether sequences may differ in the number of keys that they see.
         self.uneven = self.packed or problem.key_lengths is not None or key_mask
         self.traits: dict[str, bool | str] = dict(
@@ -149,7 +164,7 @@ class LaunchPlan:
         threshold, keep = drop_threshold(dropout_p), keep_scale(dropout_p)
         self.factors = Factors(scale, scale * _LOG2E, problem.quasi_scale, keep, threshold)
         self.whole_forward, self.whole_backward = (
-            table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.busy, self.queries, self.keys)
+            table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.kind, self.queries, self.keys)
             for kernel in ("whole_row_forward", "whole_row_backward")
         )
         # None for a tensor that must be copied first, because its last stride is not 1.
@@ -179,8 +194,8 @@ class LaunchPlan:
     def entry(self, kernel: str) -> TileEntry:
         if self._whole_in_tf32(kernel) and self.head_dim <= HEAD_DIMS[0] and not kernel.startswith("whole_row"):
             # A TF32 operand has as many bytes as a 16-bit operand of twice the head size, so both use the same entry.
-            return self.table.entry(kernel, torch.float16, HEAD_DIMS[1], self.busy)
-        return self.table.entry(kernel, self.dtype, self.head_dim, self.busy)
+            return self.table.entry(kernel, torch.float16, HEAD_DIMS[1], self.kind)
+        return self.table.entry(kernel, self.dtype, self.head_dim, self.kind)
 
     def config(self, role: str | None) -> tuple[KernelConfig, dict[str, int | bool]]:
         """Returns a kernel's configuration and launch options; `role` is None for kernels without tile sizes."""
@@ -215,18 +230,19 @@ class LaunchPlan:
     def _whole_in_tf32(self, kernel: str) -> bool:
         return self.tf32 and self.head_dim <= self.table.most_features_in_tf32(kernel)
 
-    def programs(self, over: str, config: KernelConfig) -> int:
-        blocks = (
-            triton.cdiv(self.queries, config.block_m) if over == "queries" else triton.cdiv(self.keys, config.block_n)
-        )
-        return blocks * self.heads * self.sequences
+    def grid(self, over: str, per: int) -> Grid:
+        if over == "heads":
+            return Grid(over, per, per * self.heads)
+        queries, keys = triton.cdiv(self.queries, per), triton.cdiv(self.keys, per)
+        blocks = {"queries": queries, "keys": keys, "chunks": queries + keys}[over]
+        return Grid(over, per, blocks * self.heads * self.sequences)
 
 
-_plans: dict[tuple, LaunchPlan] = {}
-_MOST_PLANS = 4096  # packed calls have a plan for each number of tokens
+plans: dict[tuple, LaunchPlan] = {}
+_MOST_PLANS = 512  # without csrc/launch, packed calls have a plan for each number of tokens
 
 
-def _multiplies_in_tf32(query: Tensor) -> bool:
+def multiplies_in_tf32(query: Tensor) -> bool:
     if query.dtype != torch.float32 or torch.version.hip:
         return False
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
@@ -240,9 +256,10 @@ def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
     inputs = p.tensors
     query = inputs.query
     facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*inputs, *others)]
-    # The dtypes of these four tensors determine those of all others.
-    dtypes = [None if t is None else t.dtype for t in (query, inputs.attn_mask, inputs.key_lengths, inputs.cu_seqlens)]
-    return (query.device, *dtypes, _multiplies_in_tf32(query), *p.options, *facts)
+    # The dtypes of these tensors determine those of all others.
+    of_dtype = (query, inputs.gate_query, inputs.attn_mask, inputs.key_lengths, inputs.cu_seqlens)
+    dtypes = [None if t is None else t.dtype for t in of_dtype]
+    return (query.device, *dtypes, multiplies_in_tf32(query), *p.options, *facts)
 
 
 def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
@@ -251,30 +268,31 @@ def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> Lau
     `others` are further tensors that the kernels read, in the backward those of `Saved`.
     """
     key = _key(problem, others)
-    plan = _plans.get(key)
+    plan = plans.get(key)
     if plan is None or plan.trial is not tile_tables.on_trial:
-        if len(_plans) >= _MOST_PLANS:
-            _plans.clear()
-        plan = _plans[key] = LaunchPlan(problem)
+        if len(plans) >= _MOST_PLANS:
+            plans.pop(next(iter(plans)), None)  # the oldest; another thread may have removed it
+        plan = plans[key] = LaunchPlan(problem)
     return plan
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
-    """Returns a Gate of the four vectors and two biases, or of their gradients, in the operator schema's order."""
-    query, context_query, key, context_key, query_bias, key_bias = parameters
-    return Gate(
-        Side(per_head(query, 1), per_head(context_query, 1), per_head(query_bias, 0)),
-        Side(per_head(key, 1), per_head(context_key, 1), per_head(key_bias, 0)),
-        beta,
-        gamma,
-    )
+    """Returns a Gate of the four vectors and four biases, or of their gradients, in the operator schema's order."""
+    vectors, biases = [per_head(t, 1) for t in parameters[:4]], [per_head(t, 0) for t in parameters[4:]]
+    return Gate(Side(*vectors[:2], *biases[:2]), Side(*vectors[2:], *biases[2:]), beta, gamma)
 
 
 class Operation:
-    """One call: its inputs as kernel arguments, and its launch plan."""
+    """One call: its inputs as kernel arguments, and its launch plan.
 
-    def __init__(self, problem: Problem, others: tuple[Tensor | None, ...] = ()) -> None:
+    With `record`, its launches call this function instead.
+    """
+
+    def __init__(
+        self, problem: Problem, others: tuple[Tensor | None, ...] = (), record: "Launch | None" = None
+    ) -> None:
         self.plan = plan = launch_plan(problem, others)
+        self.record = record
         inputs, options = problem.tensors, problem.options
         gate_lambda, lengths, offsets = inputs.gate_lambda, inputs.key_lengths, inputs.cu_seqlens
         quasi_bias = inputs.quasi_bias
@@ -307,51 +325,53 @@ class Operation:
         self,
         kernel: Callable,
         role: str | None,
-        over: str | int,
+        over: str,
         *arguments: object,
+        per: int = 0,
         **constants: object,
     ) -> None:
         """Launches a kernel with the Call, `arguments` and its compile-time arguments `constants` and `config`.
 
-        `role` is the kernel's name in the tile tables; None for kernels without tile sizes. `over` is the number of
-        programs; or "queries" or "keys", for one program for each block of these in each sequence and head.
+        `role` is the kernel's name in the tile tables; None for kernels without tile sizes. `over` and `per` are those
+        of a Grid; 0 stands for the block of queries or keys in `config`.
         """
         plan, arguments = self.plan, (self.call, *arguments)
         name = (kernel.__name__, role, *constants.values(), *[a is None for a in arguments])
         prepared = plan.prepared.get(name)
-        if prepared is not None and _launch is run:
+        through = self.record or _launch
+        if prepared is not None and through is run:
             prepared(*arguments)
             return
         config, options = plan.config(role)
-        programs = over if isinstance(over, int) else plan.programs(over, config)
+        grid = plan.grid(over, per or (config.block_m if over == "queries" else config.block_n))
         constants["config"] = config
-        if _launch is not run or interpreted() or not programs:
-            _launch(kernel, programs, arguments, constants, options, plan.device)
-        elif prepared := _prepare(kernel, programs, arguments, constants, options, plan.device):
+        if through is not run or interpreted() or not grid.programs:
+            through(kernel, grid, arguments, constants, options, plan.device)
+        elif prepared := _prepare(kernel, grid, arguments, constants, options, plan.device):
             plan.prepared[name] = prepared
             prepared(*arguments)
 
 
-def _prepare(kernel, programs, arguments, constants, options, device: torch.device) -> Callable | None:
+def _prepare(kernel, grid: Grid, arguments, constants, options, device: torch.device) -> Callable | None:
     """Compiles a kernel and returns a function that launches it like `run`, but does not inspect the arguments.
 
     Returns None if Triton's `jit_cache_hook` handled the compilation, so that there is nothing to launch.
     """
-    with _on(device):
-        compiled = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
+    with on(device):
+        compiled = kernel.warmup(*arguments, grid=(grid.programs,), **constants, **options)
         if compiled is None:
             return None
-        runner = compiled[programs, 1, 1]
+        runner = compiled[grid.programs, 1, 1]
     others = tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
 
     def prepared(*arguments) -> None:
-        with _on(device):
+        with on(device):
             runner(*arguments, *others)
 
     return prepared
 
 
-def _on(device: torch.device) -> contextlib.AbstractContextManager:
+def on(device: torch.device) -> contextlib.AbstractContextManager:
     """A context manager that makes `device` the current one."""
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         return torch.cuda.device(device)
@@ -361,24 +381,29 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager:
 _HERE = contextlib.nullcontext()
 
 
-Launch = Callable[[Callable, int, tuple, dict, dict[str, int | bool], torch.device], None]
+Launch = Callable[[Callable, Grid, tuple, dict, dict[str, int | bool], torch.device], None]
 
 
 def run(
     kernel: Callable,
-    programs: int,
+    grid: Grid,
     arguments: tuple,
     constants: dict,
     options: dict[str, int | bool],
     device: torch.device,
 ) -> None:
     """Launches a kernel on a device, in its current stream. Does nothing for 0 programs."""
-    if programs:
-        with _on(device):
-            kernel[(programs,)](*arguments, **constants, **options)
+    if grid.programs:
+        with on(device):
+            kernel[(grid.programs,)](*arguments, **constants, **options)
 
 
 _launch: Launch = run
+
+
+def is_replaced() -> bool:
+    """Whether `through` is active."""
+    return _launch is not run
 
 
 @contextlib.contextmanager
@@ -390,35 +415,6 @@ def through(other: Launch) -> Iterator[None]:
         yield
     finally:
         _launch = before
-
-
-def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Implements qacg::triton_attention.
-
-    Calls `first_call` of the self-check until the launch plan is marked as checked.
-    """
-    op = Operation(problem)
-    if op.plan.checked or _launch is not run:
-        return launch_forward(op, residuals)
-    return _CHECK.first_call(problem, residuals, op.plan.mark_checked)
-
-
-def backward(problem: Problem, saved: call_problem.Saved) -> call_problem.Gradients:
-    """Implements qacg::triton_attention_backward. Calls `first_call` as `forward` does."""
-    op = Operation(problem, saved)
-    if op.plan.checked or _launch is not run:
-        return _launch_backward(op, problem, saved)
-    return _CHECK.first_call(problem, saved, op.plan.mark_checked)
-
-
-def _run_unchecked(problem: Problem, others: Residuals | call_problem.Saved) -> ForwardOutputs | call_problem.Gradients:
-    if isinstance(others, Residuals):
-        return launch_forward(Operation(problem), others)
-    return _launch_backward(Operation(problem, others), problem, others)
-
-
-_CHECK = self_check.Kernel(NAME, _run_unchecked)
-self_check.restarts[NAME] = _plans.clear
 
 
 def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:
@@ -443,7 +439,7 @@ def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:
     return ForwardOutputs(*[None if rows is None else rows.data for rows in results])
 
 
-def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Saved) -> call_problem.Gradients:
+def launch_backward(op: Operation, problem: Problem, tensors: call_problem.Saved) -> call_problem.Gradients:
     grad_out = tensors.grad_out
     saved = Saved(
         op.rows(grad_out if has_dense_rows(grad_out) else grad_out.contiguous()),
@@ -475,27 +471,26 @@ def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Save
         op.launch(query_blocks_kernel, "query_gradients", "queries", saved, grads)
 
     parameters = problem.gate_parameters
-    of_gate = _gate_gradients(op, parameters, grads.query_logit, grads.key_logit) if has_vectors else [None] * 6
+    of_gate = _gate_gradients(op, parameters, grads.query_logit, grads.key_logit) if has_vectors else [None] * 8
     return call_problem.Gradients(*[None if rows is None else rows.data for rows in grads[:6]], *of_gate)
 
 
 def _gate_gradients(
     op: Operation, parameters: Sequence[Tensor | None], query_logit: Strided, key_logit: Strided
 ) -> list[Tensor | None]:
-    """Returns the gradients of the gate's four vectors and two biases, contiguous; None for an absent bias.
+    """Returns the gradients of the gate's four vectors and four biases, contiguous; None for an absent bias.
 
     `query_logit` and `key_logit` are tq and tk of MATH.md, eq. 14, one float32 value per query or key.
     """
     plan, block_d = op.plan, power_of_two(op.plan.head_dim)
-    chunks = triton.cdiv(plan.queries, _SUM_ROWS) + triton.cdiv(plan.keys, _SUM_ROWS)
-    sums = query_logit.data.new_empty((plan.sequences, plan.heads, chunks, 2 * block_d + 4))
-    programs = plan.sequences * plan.heads * chunks
-    op.launch(gate_sums_kernel, None, programs, query_logit, key_logit, sums, ROWS=_SUM_ROWS)
+    rows = plan.grid("chunks", SUM_ROWS).programs
+    sums = query_logit.data.new_empty((rows, sum_columns(plan.head_dim)))
+    op.launch(gate_sums_kernel, None, "chunks", query_logit, key_logit, sums, per=SUM_ROWS, ROWS=SUM_ROWS)
     # With 0 heads no program would write the gradients of parameters that the heads share.
     allocate = torch.empty_like if plan.heads else torch.zeros_like
     grads = [None if t is None else allocate(t, memory_format=torch.contiguous_format) for t in parameters]
     targets = _gate_of(grads, op.call.gate.beta, op.call.gate.gamma)
-    programs = 2 * plan.heads * (2 * block_d // _ADDED_COLUMNS + 1)
-    tile = {"ROWS": _SUM_ROWS, "COLUMNS": _ADDED_COLUMNS, "ADDED": _ADDED_SUMS}
-    op.launch(gate_gradients_kernel, None, programs, sums, plan.sequences, targets, **tile)
+    programs = 2 * (2 * block_d // _ADDED_COLUMNS + 2)
+    tile = {"ROWS": SUM_ROWS, "COLUMNS": _ADDED_COLUMNS, "ADDED": _ADDED_SUMS}
+    op.launch(gate_gradients_kernel, None, "heads", sums, plan.sequences, targets, per=programs, **tile)
     return grads

@@ -1,8 +1,8 @@
 """Tile tables: tile sizes, warps and pipeline stages of the Triton kernels. Imports no Triton.
 
 A table is a JSON file with the fields of `Table`. A table has one entry for each kernel, element width, head size range
-and kind of call ("busy" or not, see `is_busy`). Shipped tables are in `tables/`. If `tune` has saved a table for the
-name of the current GPU (`saved_path`), that table takes precedence over shipped ones.
+and kind of call (`kind_of`). Shipped tables are in `tables/`. If `tune` has saved a table for the name of the current
+GPU (`saved_path`), that table takes precedence over shipped ones.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,20 +27,25 @@ KERNELS = ("whole_row_forward", "tiled_forward", "whole_row_backward", "key_grad
 BITS = (16, 32)
 HEAD_DIMS = (64, 128, 256)  # an entry applies to head sizes up to its own, and above the next smaller one
 MOST_HEAD_DIM = HEAD_DIMS[-1]
+KINDS = ("plain", "dropout", "masked")
 _POWERS = (16, 32, 64, 128)
-Key = tuple[str, int, int, bool]
-KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False, True)))
+Key = tuple[str, int, int, str]
+KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, KINDS))
 
 
-def is_busy(p: Problem) -> bool:
-    """Whether a call has dropout, a column gate or a mask, which require registers for every attention entry.
+def kind_of(p: Problem) -> str:
+    """Returns the kind of a call, one of KINDS.
 
-    A mask that is the same for all queries does not count if the head size is at most 64. With larger heads, the tiles
-    for calls that are not busy would spill registers with such a mask (112 bytes on sm_90 with head size 128).
+    A column gate and a mask that depends on the query require registers for every attention entry, and dropout requires
+    some. A mask that is the same for all queries does not count if the head size is at most 64. With larger heads, the
+    plain tiles would spill registers with such a mask (112 bytes on sm_90 with head size 128).
     """
     mask = p.attn_mask
     has_entry_mask = mask is not None and (p.head_dim > HEAD_DIMS[0] or not is_key_mask(mask))
-    return has_entry_mask or p.dropout_p > 0 or p.column_gate
+    if has_entry_mask or p.column_gate:
+        return "masked"
+    # Literals: torch.compile may trace dropout_p as a symbol, and `longest_whole_rows` accepts no symbolic value.
+    return "dropout" if p.dropout_p > 0 else "plain"
 
 
 def is_short(kernel: str, queries: int, keys: int, longest: int) -> bool:
@@ -59,7 +64,7 @@ class TileEntry:
     kernel: str
     bits: int  # element width
     head_dim: int  # the largest head size that the entry applies to
-    busy: bool  # whether it is for calls with a mask, dropout or a column gate (`is_busy`)
+    kind: str  # the kind of call (`kind_of`)
     block_m: int  # queries of a tile
     block_n: int  # keys of a tile; a single-tile kernel supports rows of up to as many keys
     num_warps: int
@@ -74,14 +79,14 @@ class TileEntry:
 
     @property
     def key(self) -> Key:
-        return self.kernel, self.bits, self.head_dim, self.busy
+        return self.kernel, self.bits, self.head_dim, self.kind
 
 
 _ALLOWED: dict[str, tuple] = dict(
     kernel=KERNELS,
     bits=BITS,
     head_dim=HEAD_DIMS,
-    busy=(False, True),
+    kind=KINDS,
     block_m=_POWERS,
     block_n=_POWERS,
     num_warps=(1, 2, 4, 8, 16),
@@ -106,7 +111,7 @@ class Table:
         for key in KEYS:
             if have.count(key) != 1:
                 raise ValueError(
-                    f"entries: expected one for {key} (kernel, bits, head_dim, busy), got {have.count(key)}"
+                    f"entries: expected one for {key} (kernel, bits, head_dim, kind), got {have.count(key)}"
                 )
         if is_amd(self.architecture) and any(entry.registers for entry in self.entries):
             raise ValueError(
@@ -130,16 +135,16 @@ class Table:
     def by_key(self) -> dict[Key, TileEntry]:
         return {entry.key: entry for entry in self.entries}
 
-    def entry(self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool) -> TileEntry:
-        return self.by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d), busy]
+    def entry(self, kernel: str, dtype: torch.dtype, head_dim: int, kind: str) -> TileEntry:
+        return self.by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d), kind]
 
     def takes_whole_rows(
-        self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool, queries: int, keys: int
+        self, kernel: str, dtype: torch.dtype, head_dim: int, kind: str, queries: int, keys: int
     ) -> bool:
         """Whether a call runs the single-tile kernel `kernel`; False if no entry is for its dtype or head size."""
         if dtype.itemsize > 4 or head_dim > MOST_HEAD_DIM:
             return False
-        return is_short(kernel, queries, keys, self.entry(kernel, dtype, head_dim, busy).block_n)
+        return is_short(kernel, queries, keys, self.entry(kernel, dtype, head_dim, kind).block_n)
 
 
 def parse(text: str) -> Table:
@@ -248,6 +253,7 @@ def nearest_shipped(architecture: str, shared_bytes: int) -> Table:
 
 
 on_trial: Table | None = None  # the table of the innermost `trial`
+restarts: list[Callable[[], object]] = []  # functions that forget what follows from a table, for `trial`
 
 
 @contextlib.contextmanager
@@ -255,10 +261,17 @@ def trial(table: Table) -> Iterator[None]:
     """A context manager: every Triton call uses the tile sizes of `table`, on any device."""
     global on_trial  # noqa: PLW0603
     before, on_trial = on_trial, table
+    _restart()
     try:
         yield
     finally:
         on_trial = before
+        _restart()
+
+
+def _restart() -> None:
+    for restart in restarts:
+        restart()
 
 
 def table_for(device: torch.device) -> Table:
@@ -271,10 +284,10 @@ def table_for(device: torch.device) -> Table:
 
 
 @constant_when_traced  # it reads files
-def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool) -> tuple[int, ...]:
+def longest_whole_rows(device: torch.device, kernel: str, bits: int, kind: str) -> tuple[int, ...]:
     """Returns the most keys that the single-tile kernel `kernel` supports, for each head size of HEAD_DIMS."""
     entries = table_for(device).by_key
-    return tuple(entries[kernel, bits, head_dim, busy].block_n for head_dim in HEAD_DIMS)
+    return tuple(entries[kernel, bits, head_dim, kind].block_n for head_dim in HEAD_DIMS)
 
 
 def source_of(device: torch.device) -> str:

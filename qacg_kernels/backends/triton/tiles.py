@@ -332,6 +332,8 @@ def gate_logit_sigmoid(x_source, context_source, rows, present, side, place, cal
     logit += tl.sum(context.to(tl.float32) * gate_vector(side.context_vector, place, call, config)[None, :], 1)
     if side.bias is not None:
         logit += tl.load(side.bias.data + place.head * side.bias.head).to(tl.float32)
+    if side.context_bias is not None:
+        logit += tl.load(side.context_bias.data + place.head * side.context_bias.head).to(tl.float32)
     return sigmoid(logit, LOG2E, False)
 
 

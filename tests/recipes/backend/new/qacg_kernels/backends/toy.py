@@ -9,7 +9,7 @@ from qacg_kernels.operators.autograd import define_operators
 NAME = "toy"
 DEVICE = "cpu"
 DTYPES = (torch.float32,)
-MAX_HEAD_DIM = 64
+MAX_HEAD_DIM, HEAD_DIM_STEP = 64, 1
 
 
 def missing() -> list[str]:
