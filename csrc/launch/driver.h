@@ -27,7 +27,7 @@ struct Driver {
   int (*retain_context)(void** context, int device);
   int (*error_text)(int error, const char** text);
   // Of torch's CUDA library; null in a torch without CUDA.
-  AOTITorchError (*stream)(int32_t device, void** stream);
+  AOTITorchError (*stream)(int32_t device, void** stream) = nullptr;
 
   Driver() {
     void* library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -38,7 +38,9 @@ struct Driver {
     load(device, library, "cuDeviceGet");
     load(retain_context, library, "cuDevicePrimaryCtxRetain");
     load(error_text, library, "cuGetErrorString");
-    stream = reinterpret_cast<decltype(stream)>(dlsym(RTLD_DEFAULT, "aoti_torch_get_current_cuda_stream"));
+    // Python loads torch's libraries with local symbols, so they have to be looked up in the library.
+    void* torch = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+    if (torch) stream = reinterpret_cast<decltype(stream)>(dlsym(torch, "aoti_torch_get_current_cuda_stream"));
   }
 
   static const Driver& get() {
