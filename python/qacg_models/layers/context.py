@@ -133,13 +133,18 @@ def _project_apart(
     layers = [attention.layer(role) for role in CONTEXT_ROLES]
     hidden_states = hidden_states.to(token_weight.dtype)  # with bfloat16 weights, one cast and not one per product
     tokens = project_together([attention.layer(role) for role in _OWN_ROLES], hidden_states)
-    weight, bias = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+    pairs = [(layer.weight, layer.bias) for layer in layers]
+    if attention.training:  # one product for both, to save operators
+        pairs = [tuple(map(torch.cat, zip(*pairs)))]
     if hidden_states.shape[:-1].numel() > 2 * hidden_states.shape[-1]:
-        mixed = F.linear(hidden_states, weight @ token_weight)
+        mixed = [F.linear(hidden_states, weight @ token_weight) for weight, _ in pairs]
     else:
-        mixed = F.linear(F.linear(hidden_states, token_weight), weight)
-    tokens += mixed.chunk(2, -1)
-    sequences = F.linear(per_sequence, weight, bias).chunk(2, -1)
+        hidden_states = F.linear(hidden_states, token_weight)
+        mixed = [F.linear(hidden_states, weight) for weight, _ in pairs]
+    sequences = [F.linear(per_sequence, weight, bias) for weight, bias in pairs]
+    if attention.training:
+        mixed, sequences = mixed[0].chunk(2, -1), sequences[0].chunk(2, -1)
+    tokens = *tokens, *mixed
     heads = (attention.num_heads, -1)
     return tuple(x.unflatten(-1, heads) for x in tokens), tuple(x.unflatten(-1, heads) for x in sequences)
 
