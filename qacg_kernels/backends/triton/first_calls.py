@@ -39,7 +39,7 @@ def backward(problem: Problem, saved: Saved) -> Gradients:
 
 
 def _run_unchecked(problem: Problem, others: Residuals | Saved) -> ForwardOutputs | Gradients:
-    if prepared.in_use() and _prepare(problem, others):
+    if prepared.in_use(problem.query.device) and _prepare(problem, others):
         return prepared.launch(problem, others, launch.multiplies_in_tf32(problem.query))
     return run_in_python(problem, others)
 

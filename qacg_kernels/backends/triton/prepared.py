@@ -65,7 +65,10 @@ def _library() -> ctypes.CDLL | None:
     path = native_libraries.library("_launch")
     if path is None or native_libraries.why_not_loadable() is not None:
         return None
-    loaded = ctypes.CDLL(str(path))
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError:  # as in a checkout without its large files
+        return None
     loaded.qacg_launch_options.argtypes = [ctypes.c_bool, ctypes.c_bool, ctypes.c_int64, ctypes.c_double * 5]
     loaded.qacg_launch_options.restype = ctypes.c_int64
     for function in (loaded.qacg_launch_register, loaded.qacg_launch_check_in, loaded.qacg_launch_tf32):
@@ -73,9 +76,9 @@ def _library() -> ctypes.CDLL | None:
     return loaded
 
 
-def in_use() -> bool:
-    """Whether the library has the backend's operators."""
-    return bool(_registered)
+def in_use(device: torch.device) -> bool:
+    """Whether the library has the backend's operators for a device."""
+    return device.type.upper() in _registered
 
 
 def why_not() -> str | None:
