@@ -20,24 +20,19 @@ from qacg_kernels.backends import cuda, dispatch
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
-# Shared memory of a block in bytes: on the GPU with the most, and on GPUs where the backward uses its narrow shapes.
-LIMIT, NARROW_LIMIT = 227 * 1024, 99 * 1024
 # Every kernel and every path that uses shared memory: single-tile and tiled rows, O1 saved or not, each gate, masks,
 # lengths, packed sequences, causality, dropout, each padded head size, blocks without a key. Heads are separate blocks,
 # so one is enough.
-TENSOR_CORES = (
+CASES = (
     *(replace(case, heads=1) for case in STRIPS),
     Case("races, 128 dims, dropout", batch=1, heads=1, queries=70, keys=150, head_dim=128, dropout_p=0.1),
     Case("races, 64 dims, column", batch=1, heads=1, queries=90, keys=170, head_dim=64, gate="shared", form="column"),
     Case("races, packed, causal", heads=1, sequences=(150, 0, 30), head_dim=64, is_causal=True, dropout_p=0.1),
     Case("races, no key at all", batch=2, heads=1, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
-)
-# Several tiles of queries in the narrow shapes of the backward.
-NARROW = (
-    Case("races, narrow, 64 dims", batch=1, heads=1, queries=150, keys=70, head_dim=64, gate="shared", form="column"),
-    Case("races, narrow, 128 dims", batch=1, heads=1, queries=100, keys=70, head_dim=128, dropout_p=0.1),
-    Case("races, narrow, packed, causal", heads=1, sequences=(150, 0, 30), head_dim=128, is_causal=True),
-    Case("races, narrow, no key at all", batch=2, heads=1, queries=64, keys=70, head_dim=64, key_lengths=(0, 0)),
+    # Several tiles of queries in the backward.
+    Case("races, queries, 64 dims", batch=1, heads=1, queries=150, keys=70, head_dim=64, gate="shared", form="column"),
+    Case("races, queries, 128 dims", batch=1, heads=1, queries=100, keys=70, head_dim=128, dropout_p=0.1),
+    Case("races, queries, packed, causal", heads=1, sequences=(150, 0, 30), head_dim=128, is_causal=True),
 )
 THOROUGH = tuple(
     replace(case, heads=1)
@@ -48,7 +43,6 @@ THOROUGH = tuple(
 
 def run(case: Case, dtype: torch.dtype) -> str | None:
     """Runs a case in this dtype; returns the report of a race, or None if there is none."""
-    os.environ["QACG_EMULATOR_SHARED_LIMIT"] = str(NARROW_LIMIT if case in NARROW else LIMIT)
     inputs = make_inputs(case, dtype)
     attend = through_backend("cuda")
     try:
@@ -83,9 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
     counters.qacg_emulator_accesses.restype = ctypes.c_int64
     cuda._missing, cuda.DEVICE, cuda._gpus = [], "cpu", ("9.0",)
     torch.set_num_threads(1)
-    pairs = [(case, cuda.DTYPES[n % 2]) for n, case in enumerate((*TENSOR_CORES, *NARROW))]
+    pairs = [(case, cuda.DTYPES[n % 2]) for n, case in enumerate(CASES)]
     if options.thorough:
-        pairs = [(case, dtype) for case in (*TENSOR_CORES, *NARROW, *THOROUGH) for dtype in cuda.DTYPES]
+        pairs = [(case, dtype) for case in (*CASES, *THOROUGH) for dtype in cuda.DTYPES]
     pairs = [(case, dtype) for case, dtype in pairs if options.cases in case.name]
     if not pairs:
         print(f"check_races: --cases: expected a part of a case's name, got {options.cases!r}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Options and fixtures of all tests.
 
 A test with `backend` runs with every available one that supports float32; with `dtype` too, in each dtype but float64.
-One with `kernel` and no `dtype` also runs with backends of 16 bits only. Cases with a head size that the backend does not
+One with `kernel` and no `dtype` also runs with backends of 16 bits only. Cases with head sizes that a backend does not
 support are skipped.
 """
 

@@ -57,12 +57,4 @@ QACG_SHARED uint32_t counter_group(int64_t key) {
   return static_cast<uint32_t>(key / kDropoutBlock * kDropoutGroups + key % kDropoutGroups);
 }
 
-// The bit of `kept_keys` that belongs to a key.
-QACG_SHARED int counter_slot(int64_t key) { return static_cast<int>(key / kDropoutGroups % kDropoutSlots); }
-
-QACG_SHARED bool keeps_cell(uint64_t seed, uint32_t drop_threshold, uint32_t sequence_head, uint32_t query,
-                            int64_t key) {
-  return kept_keys(seed, drop_threshold, sequence_head, query, counter_group(key)) >> counter_slot(key) & 1;
-}
-
 }  // namespace qacg

@@ -61,13 +61,6 @@ Rows rows(const Tensor& t) {
   return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
 }
 
-// A buffer with one RowTerms for each query row, from a tensor `t` whose last dimension has the floats of a RowTerms.
-Rows row_terms(const Tensor& t) {
-  constexpr int64_t kFloats = sizeof(RowTerms) / sizeof(float);
-  const Tensor4 floats = wide(t);
-  return {floats.data, floats.batch / kFloats, floats.head / kFloats, floats.row / kFloats};
-}
-
 // A gate vector (D), (1, D) or (H, D), or with own_dims = 0 a bias (), (1) or (H).
 PerHead per_head(const Tensor& t, int64_t own_dims) {
   return {t.data_ptr(), t.dim() > own_dims && t.size(0) > 1 ? t.stride(0) : 0, own_dims ? t.stride(t.dim() - 1) : 0};
@@ -91,14 +84,10 @@ Tensor4 aligned(Call& call, const Tensor& t) {
 }
 
 Element element_of(const Tensor& query) {
-  switch (query.scalar_type()) {
-    case ScalarType::Half:
-      return Element::kFloat16;
-    case ScalarType::BFloat16:
-      return Element::kBfloat16;
-    default:
-      refuse("query: expected dtype float16 or bfloat16 for backend 'cuda', got another");
-  }
+  const ScalarType type = query.scalar_type();
+  require(type == ScalarType::Half || type == ScalarType::BFloat16,
+          "query: expected dtype float16 or bfloat16 for backend 'cuda', got another");
+  return type == ScalarType::Half ? Element::kFloat16 : Element::kBfloat16;
 }
 
 // Whether a tensor is on the device of `query`.
@@ -242,7 +231,7 @@ BackwardResult attention_backward(const Tensor& grad_out, const OptionalTensor& 
   results.push_back(gate_lambda ? empty(query, row_sizes(query), type) : no_rows(query, type));
   Sizes terms_sizes = row_sizes(query);
   terms_sizes.push_back(sizeof(RowTerms) / sizeof(float));
-  g.terms = row_terms(call.keep(empty(query, terms_sizes, ScalarType::Float)));
+  g.terms = wide(call.keep(empty(query, terms_sizes, ScalarType::Float)));
   if (has_vectors) {
     p.query_gate = rows(query_gate);
     p.key_gate = rows(key_gate);
@@ -251,8 +240,8 @@ BackwardResult attention_backward(const Tensor& grad_out, const OptionalTensor& 
     g.query_logit = rows(call.keep(empty(query, sizes_of(query_gate), ScalarType::Float)));
     g.key_logit = rows(call.keep(empty(query, sizes_of(key_gate), ScalarType::Float)));
     g.gate_parts = gate_sums_parts(p);
-    g.gate_sums = static_cast<float*>(
-        call.keep(empty(query, {std::max<int64_t>(gate_sums_floats(p), 1)}, ScalarType::Float)).data_ptr());
+    const int64_t floats = std::max<int64_t>(gate_sums_floats(p), 1);
+    g.gate_sums = data<float>(call.keep(empty(query, {floats}, ScalarType::Float)));
   } else {
     g.lambda = rows(results.back());
   }

@@ -55,16 +55,18 @@ QACG_DEVICE char* shared_memory() {
   return memory;
 }
 
-// Launches a kernel on a stream; returns null or the error as text. Does nothing for 0 blocks.
-template <typename... Parameters>
-const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, int64_t shared_bytes, void* stream,
-                   const Parameters&... parameters) {
+// Launches a kernel on a stream with Shape::kThreads and Shape::kShared bytes of shared memory for each block; returns
+// null or the error as text. Does nothing for 0 blocks.
+template <auto kernel, typename Shape, typename... Parameters>
+const char* launch(int64_t blocks, void* stream, const Parameters&... parameters) {
+  static_assert(Shape::kShared <= 99 * 1024, "GPUs of compute capability 8.6, 8.9 and 12.0 have no more");
   if (blocks == 0) return nullptr;
   if (blocks > 0x7fffffff) return "expected at most 2^31 - 1 thread blocks for the call, got more; split the batch";
-  const char* refused = allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
+  const char* refused = allow_shared_memory<kernel, Shape::kShared>();
   if (refused) return refused;
   // clang-format off: in a header, it parses the end of a launch as the end of two templates
-  kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(parameters...);
+  kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, Shape::kShared, static_cast<cudaStream_t>(stream)>>>(
+      parameters...);
   // clang-format on
   return error_text(cudaGetLastError());
 }

@@ -20,7 +20,7 @@ QACG_KERNEL(kGateThreads, 2) key_gates(QACG_PARAMETER Problem p) {
   const Unit unit = unit_of(p, p.key_length, kGateWarps);
   const int j = unit.first + thread_index() / kWarp;
   if (j >= unit.sequence.all_keys) return;
-  const float gate = gate_of_row(p, unit.sequence, j, kKeySide);
+  const float gate = gate_of_key(p, unit.sequence, j);
   if (thread_index() % kWarp == 0) at(p.key_gate, unit.sequence, j) = gate;
 }
 
@@ -142,11 +142,8 @@ QACG_KERNEL(kGateThreads, 2) gate_sums(QACG_PARAMETER Problem p, QACG_PARAMETER 
   float total = 0.0f;
   for (int n = 0; n < kSumRows; ++n) total += sums[n * kSumColumns + thread_index()];
   const int64_t offset = head * to.head + d * to.dim;
-  if (p.float32_gate) {
-    static_cast<float*>(to.data)[offset] = total;
-  } else {
-    write(p.element, to.data, offset, total);
-  }
+  if (p.float32_gate) return narrow(total, static_cast<float*>(to.data)[offset]);
+  write(p.element, to.data, offset, total);
 }
 
 }  // namespace qacg::cuda

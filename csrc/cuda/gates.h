@@ -28,24 +28,17 @@ QACG_DEVICE float gate_bias(const Problem& p, const Sequence& s, Side side) {
   return (own.data ? gate_parameter(p, s, own, 0) : 0.0f) + (context.data ? gate_parameter(p, s, context, 0) : 0.0f);
 }
 
-// A column gate treats keys at and beyond the length as zeros and does not read them.
-QACG_DEVICE bool reads_row(const Problem& p, const Sequence& s, int i, Side side) {
-  return side == kQuerySide || !p.column_gate || i < s.keys;
-}
-
-// Eq. 4 for row i of the queries or the keys, by a whole warp.
-QACG_DEVICE float gate_of_row(const Problem& p, const Sequence& s, int i, Side side) {
-  const Tensor4& x = side == kQuerySide ? p.query : p.key;
-  const Tensor4& c = side == kQuerySide ? p.context_query : p.context_key;
+// Eq. 4 for key j of a column gate, by a whole warp. Keys at and beyond the length count as zeros and are not read.
+QACG_DEVICE float gate_of_key(const Problem& p, const Sequence& s, int j) {
   float logit = 0.0f;
-  if (reads_row(p, s, i, side)) {
-    const int64_t x_row = offset_of(x, s, i), c_row = offset_of(c, s, i);
+  if (j < s.keys) {
+    const int64_t key = offset_of(p.key, s, j), context = offset_of(p.context_key, s, j);
     for (int d = thread_index() % kWarp; d < p.head_dim; d += kWarp) {
-      logit += read(p.element, x.data, x_row + d) * gate_vector(p, s, 2 * side, d);
-      logit += read(p.element, c.data, c_row + d) * gate_vector(p, s, 2 * side + 1, d);
+      logit += read(p.element, p.key.data, key + d) * gate_vector(p, s, 2, d);
+      logit += read(p.element, p.context_key.data, context + d) * gate_vector(p, s, 3, d);
     }
   }
-  return sigmoid<Accurate>((warp_sum(logit) + gate_bias(p, s, side)) * kLog2e);
+  return sigmoid<Accurate>((warp_sum(logit) + gate_bias(p, s, kKeySide)) * kLog2e);
 }
 
 // lambda_i from gates that are already computed; for a column gate its part without gamma lk_j.
@@ -87,7 +80,7 @@ QACG_DEVICE float finish_key_gate(const Problem& p, const Gradients& g, const Se
   if (g.key_gate.data) d_gate += at(g.key_gate, s, j);
   const float logit = gate_logit_gradient(d_gate, at(p.key_gate, s, j));
   at(g.key_logit, s, j) = logit;
-  return reads_row(p, s, j, kKeySide) ? logit : 0.0f;
+  return j < s.keys ? logit : 0.0f;
 }
 
 }  // namespace qacg::cuda

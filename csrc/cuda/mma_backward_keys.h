@@ -7,23 +7,21 @@
 
 namespace qacg::cuda::mma {
 
-template <int kDim, int kBuffers = 2>
+template <int kDim>
 struct KeysShape {
   static constexpr int kThreads = 256, kWarps = kThreads / kWarp, kKeys = 64;
-  static constexpr int kRows = kDim > 64 ? 32 : 64, kStages = kBuffers;  // of tiles of queries
+  static constexpr int kRows = kDim > 64 ? 32 : 64;  // of a tile of queries
   static constexpr int kStrips = kRows / kStrip, kKeyGroups = kWarps / kStrips;  // of a tile's entries
-  static constexpr int64_t kShared = (3 * kKeys + kStages * 3 * kRows) * kDim * 2 + 3 * kRows * kKeys * 2 +
-                                     arena_bytes(kStages * kRows * 16) + arena_bytes(kRows * kDropoutGroups) +
-                                     arena_bytes(kStrips * kKeys * 4) + 2 * arena_bytes(kKeys * 4);
+  static constexpr int64_t kShared = 3 * (kKeys + kRows) * kDim * 2 + 3 * kRows * kKeys * 2 + arena_bytes(kRows * 16) +
+                                     arena_bytes(kRows * kDropoutGroups) + arena_bytes(kStrips * kKeys * 4) +
+                                     2 * arena_bytes(kKeys * 4);
 };
 
-// For 64 and 128 dims, a shape that fits GPUs with 99 KiB of shared memory per block.
-template <int kDim>
-using NarrowKeysShape = KeysShape<kDim, 1>;
-
-template <typename Scalar, int kDim, typename Shape>
-QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
-  constexpr int kKeys = Shape::kKeys, kRows = Shape::kRows, kThreads = Shape::kThreads, kStages = Shape::kStages;
+template <typename Scalar, int kDim>
+QACG_KERNEL(KeysShape<kDim>::kThreads, 1)
+backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
+  using Shape = KeysShape<kDim>;
+  constexpr int kKeys = Shape::kKeys, kRows = Shape::kRows, kThreads = Shape::kThreads;
   constexpr int kGroupKeys = kKeys / Shape::kKeyGroups, kFragments = kGroupKeys / 8;
   constexpr int kHalfFragments = kDim / 2 / 8;
   const Unit unit = unit_of(p, p.key_length, kKeys);
@@ -33,11 +31,10 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
 
   Arena arena;
   const auto key = arena.tile<kDim>(kKeys), context_key = arena.tile<kDim>(kKeys), value = arena.tile<kDim>(kKeys);
-  const auto all_queries = arena.tile<kDim>(kStages * kRows), all_context_queries = arena.tile<kDim>(kStages * kRows);
-  const auto all_grads = arena.tile<kDim>(kStages * kRows);
+  const auto query = arena.tile<kDim>(kRows), context_query = arena.tile<kDim>(kRows), grad = arena.tile<kDim>(kRows);
   const auto attention = arena.tile<kKeys>(kRows), d_score = arena.tile<kKeys>(kRows);
   const auto d_context = arena.tile<kKeys>(kRows);
-  RowTerms* all_terms = arena.array<RowTerms>(kStages * kRows);
+  RowTerms* all_terms = arena.array<RowTerms>(kRows);
   uint8_t* keep_bytes = arena.array<uint8_t>(kRows * kDropoutGroups);
   float* column_totals = arena.array<float>(Shape::kStrips * kKeys);  // only one warp writes each total
   float* key_mask = arena.array<float>(kKeys);
@@ -47,8 +44,7 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
   load_rows<Scalar, kKeys, kThreads>(p, s, p.key, unit.first, keys, key);
   load_rows<Scalar, kKeys, kThreads>(p, s, p.context_key, unit.first, keys, context_key);
   load_rows<Scalar, kKeys, kThreads>(p, s, p.value, unit.first, keys, value);
-  load_key_gate_parts<kKeys>(p, s, unit.first, key_gate_parts);
-  load_key_mask<kKeys>(p, s, unit.first, key_mask);
+  load_key_terms<kKeys>(p, s, unit.first, key_mask, key_gate_parts);
   for (int n = thread_index(); n < Shape::kStrips * kKeys; n += kThreads) column_totals[n] = 0.0f;
 
   // Phase one: a strip of queries and a group of keys. Phase two: 16 keys and half of the dims.
@@ -57,38 +53,36 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
   float value_sum[kHalfFragments][4] = {}, key_sum[kHalfFragments][4] = {}, context_sum[kHalfFragments][4] = {};
 
   // Causality hides these keys from the first queries; no query sees keys beyond the length.
-  const int first_tile = p.is_causal ? unit.first / kRows : 0;
-  const int all_tiles =
-      visible_stop(p, s, unit.first, unit.first + keys) > unit.first ? (s.queries + kRows - 1) / kRows : 0;
-  const int tiles = all_tiles > first_tile ? all_tiles - first_tile : 0;
-  const auto load_tile = [&](int n, const Tensor4& from, const auto& to) {
-    const int first_query = (first_tile + n) * kRows;
-    load_rows<Scalar, kRows, kThreads>(p, s, from, first_query, s.queries - first_query, to);
+  const int first_visible = p.is_causal ? unit.first / kRows * kRows : 0;
+  const int end = visible_stop(p, s, unit.first, unit.first + keys) > unit.first ? s.queries : 0;
+  // Each of a tile's copies starts once all warps have finished reading the previous tile: queries and context queries
+  // within phase two, gradients and row terms at the start of phase one. The code waits for each copy separately.
+  const auto start_copy = [&](int first_query, const Tensor4& from, const Tile<kDim>& to) {
+    synchronise_block();
+    if (first_query < end) load_rows<Scalar, kRows, kThreads>(p, s, from, first_query, s.queries - first_query, to);
   };
-  const auto load_queries = [&](int n, int stage) { load_tile(n, p.query, all_queries.from(stage * kRows)); };
-  const auto load_context_queries = [&](int n, int stage) {
-    load_tile(n, p.context_query, all_context_queries.from(stage * kRows));
+  const auto start_queries = [&](int first_query) {
+    start_copy(first_query, p.query, query);
+    commit_copies();
   };
-  const auto load_grads = [&](int n, int stage) {
-    load_tile(n, g.out, all_grads.from(stage * kRows));
-    const int first_query = (first_tile + n) * kRows, count = s.queries - first_query;
+  const auto start_context_queries = [&](int first_query) {
+    start_copy(first_query, p.context_query, context_query);
+    commit_copies();
+  };
+  start_queries(first_visible);
+  start_context_queries(first_visible);
+#pragma unroll 1
+  for (int first_query = first_visible; first_query < end; first_query += kRows) {
+    wait_for_copies<1>();
+    start_copy(first_query, g.out, grad);
     if (thread_index() < kRows) {
-      const bool inside = thread_index() < count;
-      copy_async(shared_address(all_terms + stage * kRows + thread_index()),
+      const bool inside = first_query + thread_index() < s.queries;
+      copy_async(shared_address(all_terms + thread_index()),
                  &terms_at(g, s, first_query + (inside ? thread_index() : 0)), inside);
     }
-  };
-  // With one stage, each of a tile's copies starts once all warps have finished reading the previous tile: queries and
-  // context queries within phase two, gradients at the start of phase one. The code waits for each copy separately.
-  const auto start_copy = [&](int n, const auto& load) {
-    if constexpr (kStages == 1) {
-      synchronise_block();
-      if (n < tiles) load(n, 0);
-      commit_copies();
-    }
-  };
-  const auto body = [&](int n, int stage) {
-    const int first_query = (first_tile + n) * kRows, first_row = first_query + strip_row;
+    commit_copies();
+
+    const int first_row = first_query + strip_row;
     StripRows rows;
     rows.quasi_biases = quasi_biases_of(p, s, first_row);  // here, so that the products hide the latency
     KeepBits keep{};
@@ -102,35 +96,21 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
             counter_group(unit.first / kDropoutBlock * kDropoutBlock + residue)));
       }
       synchronise_block();
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-#pragma unroll
-        for (int t = 0; t < 2; ++t) {
-          const uint32_t kept = keep_bytes[(strip_row + row_of(e)) * kDropoutGroups + column_of(t, e)];
-          keep.row[e / 2] |= kept << (8 * (2 * t + e % 2));
-        }
-      }
+      for_entries<2>([&](int t, int e) {
+        const uint32_t kept = keep_bytes[(strip_row + row_of(e)) * kDropoutGroups + column_of(t, e)];
+        keep.row[e / 2] |= kept << (8 * (2 * t + e % 2));
+      });
     }
-    const int tile_row = stage * kRows + strip_row;
     Strip<kFragments> strip{};
-    add_products<Scalar>(strip.score, all_queries, tile_row, key, group_key);
-    if constexpr (kStages == 1) {
-      wait_for_copies<1>();
-      synchronise_block();
-    }
-    add_products<Scalar>(strip.context, all_context_queries, tile_row, context_key, group_key);
-    if constexpr (kStages == 1) {
-      wait_for_copies<0>();
-      synchronise_block();
-    }
-    add_products<Scalar>(strip.out_value, all_grads, tile_row, value, group_key);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const RowTerms terms = all_terms[tile_row + row_of(2 * half)];
-      rows.softmax[half] = {terms.shift, terms.normalise};
-      rows.lambda[half] = terms.lambda;
-      rows.delta[half] = terms.delta;
-    }
+    add_products<Scalar>(strip.score, query, strip_row, key, group_key);
+    wait_for_copies<1>();
+    synchronise_block();
+    add_products<Scalar>(strip.context, context_query, strip_row, context_key, group_key);
+    wait_for_copies<0>();
+    synchronise_block();
+    add_products<Scalar>(strip.out_value, grad, strip_row, value, group_key);
+    rows.terms[0] = all_terms[strip_row + row_of(0)];
+    rows.terms[1] = all_terms[strip_row + row_of(2)];
     float row_sums[2] = {}, column_sums[kFragments][2] = {};
     strip_gradients(p, s, first_row, unit.first + group_key, rows, key_mask + group_key, key_gate_parts + group_key,
                     keep, strip, row_sums, column_sums);
@@ -155,33 +135,16 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
       for (int row = 0; row < kRows; row += 16) {
         uint32_t a[4];
         load_matrices_transposed(a, weights.along(row) ^ own_keys);
-        add_weighted<Scalar>(sums, a, tile.downwards(stage * kRows + row) ^ own_dims);
+        add_weighted<Scalar>(sums, a, tile.downwards(row) ^ own_dims);
       }
     };
-    accumulate(key_sum, d_score, all_queries);
-    start_copy(n + 1, load_queries);
-    accumulate(context_sum, d_context, all_context_queries);
-    start_copy(n + 1, load_context_queries);
-    accumulate(value_sum, attention, all_grads);
-  };
-  if constexpr (kStages == 1) {
-    start_copy(0, load_queries);
-    start_copy(0, load_context_queries);
-#pragma unroll 1
-    for (int n = 0; n < tiles; ++n) {
-      wait_for_copies<1>();
-      start_copy(n, load_grads);
-      body(n, 0);
-    }
-    wait_for_copies<0>();  // if there are no tiles, no other wait has covered the copies of keys
-  } else {
-    const auto load = [&](int n, int stage) {
-      load_queries(n, stage);
-      load_context_queries(n, stage);
-      load_grads(n, stage);
-    };
-    pipelined(tiles, load, body);
+    accumulate(key_sum, d_score, query);
+    start_queries(first_query + kRows);
+    accumulate(context_sum, d_context, context_query);
+    start_context_queries(first_query + kRows);
+    accumulate(value_sum, attention, grad);
   }
+  wait_for_copies<0>();  // if there are no tiles, no other wait has covered the copies of keys
 
   if (thread_index() < kKeys) {
     const int j = unit.first + thread_index();
@@ -201,18 +164,6 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
   write_rows<Scalar, kThreads>(p, s, value, 0, count, g.value, unit.first, thread_index());
   write_rows<Scalar, kThreads>(p, s, key, 0, count, g.key, unit.first, thread_index());
   write_rows<Scalar, kThreads>(p, s, context_key, 0, count, g.context_key, unit.first, thread_index());
-}
-
-template <typename Scalar, int kDim>
-QACG_KERNEL(KeysShape<kDim>::kThreads, 1)
-backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
-  gradients_of_keys<Scalar, kDim, KeysShape<kDim>>(p, g);
-}
-
-template <typename Scalar, int kDim>
-QACG_KERNEL(NarrowKeysShape<kDim>::kThreads, 1)
-narrow_backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
-  gradients_of_keys<Scalar, kDim, NarrowKeysShape<kDim>>(p, g);
 }
 
 }  // namespace qacg::cuda::mma

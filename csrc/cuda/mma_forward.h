@@ -7,19 +7,19 @@
 
 namespace qacg::cuda::mma {
 
-template <int kDim>
+template <typename Scalar, int kDim>
 struct ForwardShape {
   static constexpr int kThreads = 128, kRows = 64;
   static constexpr int kKeys = kDim > 64 ? 32 : 64;
+  using Keys = KeyTiles<Scalar, kDim, kKeys, kThreads>;
   // With 128 dims two blocks fill a multiprocessor of sm_80.
-  static constexpr int64_t kShared =
-      (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + 2 * arena_bytes(kRows * 4) + 2 * arena_bytes(2 * kKeys * 4);
+  static constexpr int64_t kShared = 2 * kRows * kDim * 2 + arena_bytes(kRows * 4) + Keys::kShared;
 };
 
 template <typename Scalar, int kDim>
-QACG_KERNEL(ForwardShape<kDim>::kThreads, 1)
+QACG_KERNEL((ForwardShape<Scalar, kDim>::kThreads), 1)
 forward(QACG_PARAMETER Problem p) {
-  using Shape = ForwardShape<kDim>;
+  using Shape = ForwardShape<Scalar, kDim>;
   constexpr int kKeys = Shape::kKeys, kFragments = kKeys / 8, kDimFragments = kDim / 8;
   const Unit unit = unit_of(p, p.query_length, Shape::kRows);
   const Sequence& s = unit.sequence;
@@ -32,33 +32,20 @@ forward(QACG_PARAMETER Problem p) {
   // The gate vectors share memory with the first keys: a barrier separates the gates from the first copy of keys.
   float* vectors = Arena(arena).array<float>(4 * kDim);
   static_assert(4 * kDim * sizeof(float) <= 2 * kKeys * kDim * 2);
-  const auto all_keys = arena.tile<kDim>(2 * kKeys), all_context_keys = arena.tile<kDim>(2 * kKeys);
-  const auto all_values = arena.tile<kDim>(2 * kKeys);
+  typename Shape::Keys tiles(arena);
   float* lambdas = arena.array<float>(Shape::kRows);
-  float* quasi_biases = arena.array<float>(Shape::kRows);
-  float* key_gate_parts = arena.array<float>(2 * kKeys);
-  float* key_mask = arena.array<float>(2 * kKeys);
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
-  store_quasi_biases<Shape::kRows>(p, s, unit.first, quasi_biases);
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
 
   float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
   OnlineSoftmax rows[2];
   KeepBits keep{};
   const int keys = visible_stop(p, s, 0, seen_keys(p, s, unit.first + queries - 1));
-  const auto load = [&](int n, int stage) {
-    const int first_key = n * kKeys, count = keys - first_key;
-    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.key, first_key, count, all_keys.from(stage * kKeys));
-    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count,
-                                              all_context_keys.from(stage * kKeys));
-    load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, all_values.from(stage * kKeys));
-    if (p.column_gate) load_key_gate_parts<kKeys>(p, s, first_key, key_gate_parts + stage * kKeys);
-    load_key_mask<kKeys>(p, s, first_key, key_mask + stage * kKeys);
-  };
-  const auto body = [&](int n, int stage) {
-    const int first_key = n * kKeys;
+  const auto load = [&](int n, int buffer) { tiles.load(p, s, n, keys, buffer); };
+  const auto body = [&](int n, int buffer) {
+    const int first_key = n * kKeys, tile_key = buffer * kKeys;
     if (p.seed && first_key % kDropoutBlock == 0) keep = draw_keep_bits(p, s, first_row, first_key);
 
     uint32_t softmax_weights[kKeys / 16][4], quasi_weights[kKeys / 16][4];
@@ -68,50 +55,30 @@ forward(QACG_PARAMETER Problem p) {
 #pragma unroll
       for (int k = 0; k < kKeys / 16; ++k) narrow_fragments<Scalar>(weights[k], fragments[2 * k], fragments[2 * k + 1]);
     };
-    add_products<Scalar>(fragments, query, strip_row, all_keys.from(stage * kKeys), 0);
-    make_scores(p, s, first_row, first_key, key_mask + stage * kKeys, fragments);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float rescale = add_scores(rows[half], fragments, half);
-#pragma unroll
-      for (int t = 0; t < kDimFragments; ++t) {
-        softmax_sum[t][2 * half] *= rescale;
-        softmax_sum[t][2 * half + 1] *= rescale;
-      }
-    }
+    add_products<Scalar>(fragments, query, strip_row, tiles.key, tile_key);
+    make_scores(p, s, first_row, first_key, tiles.mask + tile_key, fragments);
+    const float rescale[2] = {rows[0].add_scores(fragments, 0), rows[1].add_scores(fragments, 1)};
+    for_entries<kDimFragments>([&](int t, int e) { softmax_sum[t][e] *= rescale[e / 2]; });
     make_weights(softmax_weights);
 
-#pragma unroll
-    for (int t = 0; t < kFragments; ++t) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) fragments[t][e] = 0.0f;
-    }
-    add_products<Scalar>(fragments, context_query, strip_row, all_context_keys.from(stage * kKeys), 0);
+    for_entries<kFragments>([&](int t, int e) { fragments[t][e] = 0.0f; });
+    add_products<Scalar>(fragments, context_query, strip_row, tiles.context_key, tile_key);
     if (p.quasi_bias.data) {  // a branch, because the biases' registers would slow down calls without a bias
-      make_scores(p, s, first_row, first_key, key_mask + stage * kKeys, fragments,
-                  stored_biases(quasi_biases, strip_row));
+      make_scores(p, s, first_row, first_key, tiles.mask + tile_key, fragments, quasi_biases_of(p, s, first_row));
     } else {
-      make_scores(p, s, first_row, first_key, key_mask + stage * kKeys, fragments);
+      make_scores(p, s, first_row, first_key, tiles.mask + tile_key, fragments);
     }
-#pragma unroll
-    for (int t = 0; t < kFragments; ++t) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        // With 64 dims special functions bound this loop; with 128 or 32 the polynomial gains nothing.
-        fragments[t][e] = kDim == 64 ? sigmoid_by_polynomial(fragments[t][e]) : sigmoid<Fast>(fragments[t][e]);
-      }
-    }
+    for_entries<kFragments>([&](int t, int e) {
+      // With 64 dims special functions bound this loop; with 128 or 32 the polynomial gains nothing.
+      fragments[t][e] = kDim == 64 ? sigmoid_by_polynomial(fragments[t][e]) : sigmoid<Fast>(fragments[t][e]);
+    });
     if (p.column_gate) {  // around the loop, because a branch inside would be executed for each entry
-#pragma unroll
-      for (int t = 0; t < kFragments; ++t) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          fragments[t][e] *= lambdas[opaque(strip_row) + row_of(e)] - key_gate_parts[stage * kKeys + column_of(t, e)];
-        }
-      }
+      for_entries<kFragments>([&](int t, int e) {
+        fragments[t][e] *= lambdas[opaque(strip_row) + row_of(e)] - tiles.gate_parts[tile_key + column_of(t, e)];
+      });
     }
     make_weights(quasi_weights);
-    const uint32_t values = all_values.from(stage * kKeys).downwards(0);
+    const uint32_t values = tiles.value.downwards(tile_key);
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
       add_weighted<Scalar>(softmax_sum, softmax_weights[k], quasi_sum, quasi_weights[k],

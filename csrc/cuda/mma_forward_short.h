@@ -10,18 +10,19 @@ constexpr int kShortKeys = 128;
 // With 128 dims one block would fill a multiprocessor, and two blocks of the tiled forward are faster.
 constexpr int kMostShortDims = 64;
 
-template <int kDim>
+template <typename Scalar, int kDim>
 struct ShortShape {
   static_assert(kDim <= kMostShortDims);
   static constexpr int kThreads = 128, kRows = 64;
-  static constexpr int64_t kShared = (2 * kRows + 3 * kShortKeys) * kDim * 2 + arena_bytes(4 * kDim * 4) +
-                                     arena_bytes(kRows * 4) + 2 * arena_bytes(kShortKeys * 4);
+  using Keys = KeyTiles<Scalar, kDim, kShortKeys / 2, kThreads>;  // whose two buffers are one tile
+  static constexpr int64_t kShared =
+      2 * kRows * kDim * 2 + Keys::kShared + arena_bytes(4 * kDim * 4) + arena_bytes(kRows * 4);
 };
 
 template <typename Scalar, int kDim>
-QACG_KERNEL(ShortShape<kDim>::kThreads, 3)
+QACG_KERNEL((ShortShape<Scalar, kDim>::kThreads), 3)
 forward_short(QACG_PARAMETER Problem p) {
-  using Shape = ShortShape<kDim>;
+  using Shape = ShortShape<Scalar, kDim>;
   constexpr int kFragments = kShortKeys / 8, kDimFragments = kDim / 8;
   const Unit unit = unit_of(p, p.query_length, Shape::kRows);
   const Sequence& s = unit.sequence;
@@ -32,22 +33,18 @@ forward_short(QACG_PARAMETER Problem p) {
 
   Arena arena;
   const auto query = arena.tile<kDim>(Shape::kRows), context_query = arena.tile<kDim>(Shape::kRows);
-  const auto key = arena.tile<kDim>(kShortKeys), context_key = arena.tile<kDim>(kShortKeys);
-  const auto value = arena.tile<kDim>(kShortKeys);
+  const typename Shape::Keys tiles(arena);
   float* vectors = arena.array<float>(4 * kDim);
   float* lambdas = arena.array<float>(Shape::kRows);
-  float* key_gate_parts = arena.array<float>(kShortKeys);
-  float* key_mask = arena.array<float>(kShortKeys);
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
-  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.key, 0, keys, key);
+  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.key, 0, keys, tiles.key);
   commit_copies();
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
-  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.context_key, 0, keys, context_key);
-  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.value, 0, keys, value);
+  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.context_key, 0, keys, tiles.context_key);
+  load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.value, 0, keys, tiles.value);
   commit_copies();
-  load_key_gate_parts<kShortKeys>(p, s, 0, key_gate_parts);
-  load_key_mask<kShortKeys>(p, s, 0, key_mask);
+  load_key_terms<kShortKeys>(p, s, 0, tiles.mask, tiles.gate_parts);
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
   const float lambda[2] = {lambdas[strip_row + row_of(0)], lambdas[strip_row + row_of(2)]};
   const RowBiases quasi_biases = quasi_biases_of(p, s, first_row);
@@ -57,21 +54,13 @@ forward_short(QACG_PARAMETER Problem p) {
   synchronise_block();
 
   float softmax[kFragments][4] = {};
-  add_products<Scalar>(softmax, query, strip_row, key, 0);
-  make_scores(p, s, first_row, 0, key_mask, softmax);
+  add_products<Scalar>(softmax, query, strip_row, tiles.key, 0);
+  make_scores(p, s, first_row, 0, tiles.mask, softmax);
   OnlineSoftmax rows[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    add_scores(rows[half], softmax, half);
-    store_row(p, s, first_row, rows[half], half);
-    const float normalise = rows[half].normalise();
-#pragma unroll
-    for (int t = 0; t < kFragments; ++t) {
-      softmax[t][2 * half] *= normalise;
-      softmax[t][2 * half + 1] *= normalise;
-    }
-  }
-
+  rows[0].add_scores(softmax, 0);
+  rows[1].add_scores(softmax, 1);
+  const float normalise[2] = {rows[0].finish(p, s, first_row + row_of(0)), rows[1].finish(p, s, first_row + row_of(2))};
+  for_entries<kFragments>([&](int t, int e) { softmax[t][e] *= normalise[e / 2]; });
   wait_for_copies<0>();
   synchronise_block();
   float sums[kDimFragments][4] = {};
@@ -79,28 +68,18 @@ forward_short(QACG_PARAMETER Problem p) {
   for (int k = 0; k < kShortKeys / 16; ++k) {
     if (16 * k >= keys) break;
     float fragments[2][4] = {};
-    add_products<Scalar>(fragments, context_query, strip_row, context_key, 16 * k);
-    make_scores(p, s, first_row, 16 * k, key_mask + 16 * k, fragments, quasi_biases);
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float gate = lambda[e / 2] - key_gate_parts[16 * k + column_of(t, e)];
-        fragments[t][e] = softmax[2 * k + t][e] + gate * p.quasi_scale * sigmoid<Fast>(fragments[t][e]);
-      }
-    }
+    add_products<Scalar>(fragments, context_query, strip_row, tiles.context_key, 16 * k);
+    make_scores(p, s, first_row, 16 * k, tiles.mask + 16 * k, fragments, quasi_biases);
+    for_entries<2>([&](int t, int e) {
+      const float gate = lambda[e / 2] - tiles.gate_parts[16 * k + column_of(t, e)];
+      fragments[t][e] = softmax[2 * k + t][e] + gate * p.quasi_scale * sigmoid<Fast>(fragments[t][e]);
+    });
     if (p.seed) apply_dropout(keep, 16 * k, fragments);
     uint32_t a[4];
     narrow_fragments<Scalar>(a, fragments[0], fragments[1]);
-    add_weighted<Scalar>(sums, a, value.downwards(16 * k));
+    add_weighted<Scalar>(sums, a, tiles.value.downwards(16 * k));
   }
-  if (p.seed) {
-#pragma unroll
-    for (int t = 0; t < kDimFragments; ++t) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) sums[t][e] *= p.keep_scale;
-    }
-  }
+  if (p.seed) for_entries<kDimFragments>([&](int t, int e) { sums[t][e] *= p.keep_scale; });
   if (first_row >= s.queries) return;
   write_strip<Scalar>(p, s, query, strip_row, sums, p.out, first_row);
 }

@@ -10,10 +10,6 @@
 #include "mma_forward_short.h"
 
 namespace qacg::cuda {
-namespace mma {
-
-// The least shared memory that a block can have on the supported GPUs: that of 8.6, 8.9 and 12.0.
-constexpr int64_t kSharedEverywhere = 99 * 1024;
 
 // Calls run(padded head size as an integral_constant).
 template <typename Run>
@@ -23,48 +19,31 @@ const char* with_padded_dim(const Problem& p, const Run& run) {
   return run(std::integral_constant<int, 128>{});
 }
 
-}  // namespace mma
-
 template <typename Scalar>
 const char* run_forward(const Problem& p, void* stream) {
-  return mma::with_padded_dim(p, [&](auto dim) -> const char* {
+  return with_padded_dim(p, [&](auto dim) {
     constexpr int kDim = decltype(dim)::value;
-    const auto run = [&](auto kernel, auto shape) {
-      using Shape = decltype(shape);
-      static_assert(Shape::kShared <= mma::kSharedEverywhere);
-      return launch(kernel, unit_count(p, p.query_length, Shape::kRows), Shape::kThreads, Shape::kShared, stream, p);
-    };
     if constexpr (kDim <= mma::kMostShortDims) {
+      using Shape = mma::ShortShape<Scalar, kDim>;
       if (p.key_length <= mma::kShortKeys && !p.softmax_out.data) {
-        return run(mma::forward_short<Scalar, kDim>, mma::ShortShape<kDim>{});
+        return launch<mma::forward_short<Scalar, kDim>, Shape>(unit_count(p, p.query_length, Shape::kRows), stream, p);
       }
     }
-    return run(mma::forward<Scalar, kDim>, mma::ForwardShape<kDim>{});
+    using Shape = mma::ForwardShape<Scalar, kDim>;
+    return launch<mma::forward<Scalar, kDim>, Shape>(unit_count(p, p.query_length, Shape::kRows), stream, p);
   });
 }
 
 template <typename Scalar>
 const char* run_backward(const Problem& p, const Gradients& g, void* stream) {
-  return mma::with_padded_dim(p, [&](auto dim) -> const char* {
+  return with_padded_dim(p, [&](auto dim) {
     constexpr int kDim = decltype(dim)::value;
-    using Rows = mma::RowsShape<kDim>;
-    static_assert(Rows::kShared <= mma::kSharedEverywhere);
-    const char* error = launch(mma::backward_rows<Scalar, kDim>, unit_count(p, p.query_length, Rows::kRows),
-                               Rows::kThreads, Rows::kShared, stream, p, g);
+    using Rows = mma::RowsShape<Scalar, kDim>;
+    using Keys = mma::KeysShape<kDim>;
+    const char* error =
+        launch<mma::backward_rows<Scalar, kDim>, Rows>(unit_count(p, p.query_length, Rows::kRows), stream, p, g);
     if (error) return error;
-    const auto run = [&](auto kernel, auto shape) {
-      using Shape = decltype(shape);
-      return launch(kernel, unit_count(p, p.key_length, Shape::kKeys), Shape::kThreads, Shape::kShared, stream, p, g);
-    };
-    if constexpr (mma::KeysShape<kDim>::kShared > mma::kSharedEverywhere) {
-      using Narrow = mma::NarrowKeysShape<kDim>;
-      static_assert(Narrow::kShared <= mma::kSharedEverywhere);
-      int64_t limit = 0;
-      error = shared_memory_limit(&limit);
-      if (error) return error;
-      if (mma::KeysShape<kDim>::kShared > limit) return run(mma::narrow_backward_keys<Scalar, kDim>, Narrow{});
-    }
-    return run(mma::backward_keys<Scalar, kDim>, mma::KeysShape<kDim>{});
+    return launch<mma::backward_keys<Scalar, kDim>, Keys>(unit_count(p, p.key_length, Keys::kKeys), stream, p, g);
   });
 }
 

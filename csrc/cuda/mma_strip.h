@@ -3,7 +3,6 @@
 
 #include "gates.h"
 #include "mma_tile.h"
-#include "online_softmax.h"
 
 namespace qacg::cuda::mma {
 
@@ -28,23 +27,28 @@ QACG_DEVICE int seen_by(const Problem& p, const Sequence& s, int i) { return i <
 // Adding -0 changes no number, not even -0, so the compiler leaves the addition out.
 constexpr float kNothing = -0.0f;
 
-// load_key_mask() stores this value for a group of 32 keys if the key mask changes none of their scores. Added to a
+// load_key_terms() stores this value for a group of 32 keys if the key mask changes none of their scores. Added to a
 // score, it is too small to change it.
 constexpr float kUnchangedGroup = 0x1p-126f;
 
-// Stores what a key mask adds to the scores of kCount keys in shared memory. If each thread read the mask for each of
-// its scores, every read would wait for the one before. Called by all threads of a block.
+// Stores in shared memory what a key mask adds to the scores of kCount keys, and gamma lk of these keys, 0 without a
+// column gate. If each thread read the mask for each of its scores, every read would wait for the one before. Called by
+// all threads of a block.
 template <int kCount>
-QACG_DEVICE void load_key_mask(const Problem& p, const Sequence& s, int first_key, float* key_mask) {
-  if (!p.is_key_mask) return;
+QACG_DEVICE void load_key_terms(const Problem& p, const Sequence& s, int first_key, float* key_mask,
+                                float* gate_parts) {
+  static_assert(kCount <= 4 * kWarp);  // the threads of a block
+  const bool inside = thread_index() < kCount;
   const int j = first_key + thread_index();
-  const float mask = thread_index() < kCount && j < s.keys ? mask_at(p, s, 0, j) : 0.0f;
+  if (inside) gate_parts[thread_index()] = key_gate_part(p, s, j);
+  if (!p.is_key_mask) return;
+  const float mask = inside && j < s.keys ? mask_at(p, s, 0, j) : 0.0f;
   const bool unchanged = all_of_warp(mask == 0.0f);
-  if (thread_index() < kCount) key_mask[thread_index()] = unchanged ? kUnchangedGroup : mask;
+  if (inside) key_mask[thread_index()] = unchanged ? kUnchangedGroup : mask;
 }
 
 // Whether a strip of queries sees all of kCount keys and no mask adds to its scores. `key_mask` has the values of
-// load_key_mask.
+// load_key_terms.
 template <int kCount>
 QACG_DEVICE bool sees_all(const Problem& p, const Sequence& s, int first_row, int first_key, const float* key_mask) {
   // The first row sees the fewest keys.
@@ -57,21 +61,16 @@ QACG_DEVICE bool sees_all(const Problem& p, const Sequence& s, int first_row, in
   return unchanged;
 }
 
-// Up to this number, float32 has every integer.
-constexpr int kMostExactInFloat32 = 1 << 24;
-
-// Returns the first key between `first` and `last` from which on a key mask hides all keys; `last` for other masks and
-// if it exceeds kMostExactInFloat32. Called by a whole warp, which exchanges key numbers as float32.
+// Returns `last`, or with a key mask a smaller number if the mask hides all keys from there on: `first` if it hides
+// all. Called by a whole warp.
 QACG_DEVICE int visible_stop(const Problem& p, const Sequence& s, int first, int last) {
-  if (!p.is_key_mask || last > kMostExactInFloat32) return last;
-  float stop = static_cast<float>(first);
+  if (!p.is_key_mask) return last;
 #pragma unroll 1
-  for (int j = first + lane(); j < last; j += kWarp) {
-    if (mask_at(p, s, 0, j) != -INFINITY) stop = static_cast<float>(j + 1);
+  for (; last > first; last -= kWarp) {
+    const int j = last - 1 - lane();
+    if (!all_of_warp(j < first || mask_at(p, s, 0, j) == -INFINITY)) return last;
   }
-#pragma unroll 1
-  for (int lanes = 1; lanes < kWarp; lanes *= 2) stop = fmaxf(stop, shuffle_xor(stop, lanes));
-  return static_cast<int>(stop);
+  return first;
 }
 
 // What is added to the scores of a thread's two rows, as exponents of 2: the bias of the context scores, or nothing.
@@ -79,63 +78,41 @@ struct RowBiases {
   float value[2] = {kNothing, kNothing};
 };
 
+// Loops over keys call this for every tile, because the biases' registers would slow down calls without a bias.
 QACG_DEVICE RowBiases quasi_biases_of(const Problem& p, const Sequence& s, int first_row) {
   if (!p.quasi_bias.data) return {{0.0f, 0.0f}};  // one branch for both rows
   return {{quasi_bias_of(p, s, first_row + row_of(0)), quasi_bias_of(p, s, first_row + row_of(2))}};
 }
 
-// Stores the biases of kRows rows from first_row in shared memory, where they take no registers of the loop over keys.
-// A barrier must follow.
-template <int kRows>
-QACG_DEVICE void store_quasi_biases(const Problem& p, const Sequence& s, int first_row, float* biases) {
-  if (thread_index() < kRows) biases[thread_index()] = quasi_bias_of(p, s, first_row + thread_index());
-}
-
-QACG_DEVICE RowBiases stored_biases(const float* biases, int strip_row) {
-  const int row = opaque(strip_row);
-  return {{biases[row + row_of(0)], biases[row + row_of(2)]}};
-}
-
 // Calls visit(t, e, hidden, mask) for the entries of query rows from first_row and keys from first_key. `mask` is what
-// the mask adds to a score, as an exponent of 2. `key_mask` has the values of load_key_mask.
+// the mask adds to a score, as an exponent of 2. `key_mask` has the values of load_key_terms.
 template <int kTiles, typename Visit>
 QACG_DEVICE void visit_entries(const Problem& p, const Sequence& s, int first_row, int first_key, const float* key_mask,
                                const Visit& visit) {
   if (sees_all<8 * kTiles>(p, s, first_row, first_key, key_mask)) {
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) visit(t, e, false, kNothing);
-    }
+    for_entries<kTiles>([&](int t, int e) { visit(t, e, false, kNothing); });
     return;
   }
+  const int row = opaque(first_row);
+  const int seen[2] = {seen_by(p, s, row + row_of(0)), seen_by(p, s, row + row_of(2))};
   if (p.is_key_mask) {
-    const int row = opaque(first_row), column = 2 * opaque(lane() % 4), first_column = first_key + column;
-    const int seen[2] = {seen_by(p, s, row + row_of(0)) - first_column, seen_by(p, s, row + row_of(2)) - first_column};
+    const int column = 2 * opaque(lane() % 4), first_column = first_key + column;
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       // `opaque`, because the compiler would otherwise read the mask after each test, four times as often.
       const float mask[2] = {opaque(key_mask[column + 8 * t]), opaque(key_mask[column + 8 * t + 1])};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        visit(t, e, 8 * t + e % 2 >= seen[e / 2] || mask[e % 2] == -INFINITY, mask[e % 2]);
+        visit(t, e, first_column + 8 * t + e % 2 >= seen[e / 2] || mask[e % 2] == -INFINITY, mask[e % 2]);
       }
     }
     return;
   }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int i = opaque(first_row) + row_of(2 * half), seen = seen_by(p, s, i);
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) {
-        const int j = first_key + column_of(t, e);
-        const float mask = j >= seen ? -INFINITY : mask_at(p, s, i, j);
-        visit(t, e, mask == -INFINITY, mask);
-      }
-    }
-  }
+  for_entries<kTiles>([&](int t, int e) {
+    const int j = first_key + column_of(t, e);
+    const float mask = j >= seen[e / 2] ? -INFINITY : mask_at(p, s, row + row_of(e), j);
+    visit(t, e, mask == -INFINITY, mask);
+  });
 }
 
 // A score as an exponent of 2, -inf where hidden.
@@ -168,57 +145,37 @@ struct KeepBits {
 QACG_DEVICE KeepBits draw_keep_bits(const Problem& p, const Sequence& s, int first_row, int first_key) {
   const uint64_t seed = static_cast<uint64_t>(*p.seed);
   KeepBits bits{};
-#pragma unroll
-  for (int e = 0; e < 4; ++e) {
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-      const int key = first_key / kDropoutBlock * kDropoutBlock + column_of(t, e);
-      const uint32_t kept = kept_keys(seed, p.drop_threshold, sequence_head(p, s),
-                                      static_cast<uint32_t>(first_row + row_of(e)), counter_group(key));
-      bits.row[e / 2] |= kept << (8 * (2 * t + e % 2));
-    }
-  }
+  for_entries<2>([&](int t, int e) {
+    const int key = first_key / kDropoutBlock * kDropoutBlock + column_of(t, e);
+    const uint32_t kept = kept_keys(seed, p.drop_threshold, sequence_head(p, s),
+                                    static_cast<uint32_t>(first_row + row_of(e)), counter_group(key));
+    bits.row[e / 2] |= kept << (8 * (2 * t + e % 2));
+  });
   return bits;
 }
 
 template <int kTiles>
 QACG_DEVICE void apply_dropout(const KeepBits& bits, int first_key, float (&c)[kTiles][4]) {
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      if (!bits.keeps(first_key, t, e)) c[t][e] = 0.0f;
-    }
-  }
+  for_entries<kTiles>([&](int t, int e) {
+    if (!bits.keeps(first_key, t, e)) c[t][e] = 0.0f;
+  });
 }
 
-// The dot product of two rows over every other 16-byte chunk: chunks part, part + 2, ...
-template <typename Scalar>
-QACG_DEVICE float half_dot(const Scalar* x, const Scalar* y, int head_dim, int part) {
-  float sum = 0.0f;
-  for (int d = part * kChunk; d < head_dim; d += 2 * kChunk) {
-    const Bytes16 a = *reinterpret_cast<const Bytes16*>(x + d), b = *reinterpret_cast<const Bytes16*>(y + d);
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      sum += widen(Scalar{static_cast<uint16_t>(a.word[n])}) * widen(Scalar{static_cast<uint16_t>(b.word[n])});
-      sum +=
-          widen(Scalar{static_cast<uint16_t>(a.word[n] >> 16)}) * widen(Scalar{static_cast<uint16_t>(b.word[n] >> 16)});
-    }
-  }
-  return sum;
-}
+// The elements that one thread reads at a time.
+template <typename T>
+struct alignas(16) Chunk {
+  T value[kChunk];
+};
 
-// The dot product of a row and a gate vector in float32 over every other 16-byte chunk of the row.
-template <typename Scalar>
-QACG_DEVICE float half_dot(const Scalar* x, const float* vector, int head_dim, int part) {
+// One of kParts summands of the dot product of a row with another row, or with a gate vector in float32.
+template <int kParts, typename Scalar, typename Other>
+QACG_DEVICE float partial_dot(const Scalar* x, const Other* y, int head_dim, int part) {
   float sum = 0.0f;
-  for (int d = part * kChunk; d < head_dim; d += 2 * kChunk) {
-    const Bytes16 a = *reinterpret_cast<const Bytes16*>(x + d);
+  for (int d = part * kChunk; d < head_dim; d += kParts * kChunk) {
+    const auto a = *reinterpret_cast<const Chunk<Scalar>*>(x + d);
+    const auto b = *reinterpret_cast<const Chunk<Other>*>(y + d);
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      sum += widen(Scalar{static_cast<uint16_t>(a.word[n])}) * vector[d + 2 * n];
-      sum += widen(Scalar{static_cast<uint16_t>(a.word[n] >> 16)}) * vector[d + 2 * n + 1];
-    }
+    for (int n = 0; n < kChunk; ++n) sum += widen(a.value[n]) * widen(b.value[n]);
   }
   return sum;
 }
@@ -249,8 +206,8 @@ QACG_DEVICE void compute_lambdas(const Problem& p, const Sequence& s, int first_
       if (inside && !(side == kKeySide && p.column_gate)) {
         const Scalar* x = row_at<Scalar>(side == kQuerySide ? p.query : p.key, s, i);
         const Scalar* c = row_at<Scalar>(side == kQuerySide ? p.context_query : p.context_key, s, i);
-        logits[side] = half_dot(x, vectors + 2 * side * kDim, p.head_dim, part) +
-                       half_dot(c, vectors + (2 * side + 1) * kDim, p.head_dim, part);
+        logits[side] = partial_dot<2>(x, vectors + 2 * side * kDim, p.head_dim, part) +
+                       partial_dot<2>(c, vectors + (2 * side + 1) * kDim, p.head_dim, part);
       }
       logits[side] += shuffle_xor(logits[side], 1);
     }
@@ -266,12 +223,30 @@ QACG_DEVICE void compute_lambdas(const Problem& p, const Sequence& s, int first_
   synchronise_block();
 }
 
-// Stores gamma lk of kCount keys from first_key in shared memory for a column gate; zeros for other gates.
-template <int kCount>
-QACG_DEVICE void load_key_gate_parts(const Problem& p, const Sequence& s, int first_key, float* parts) {
-  static_assert(kCount <= kWarp * 4);
-  if (thread_index() < kCount) parts[thread_index()] = key_gate_part(p, s, first_key + thread_index());
-}
+// Two buffers of kKeys keys, context keys and values each, and what a column gate and a key mask say about these keys.
+template <typename Scalar, int kDim, int kKeys, int kThreads>
+struct KeyTiles {
+  Tile<kDim> key, context_key, value;
+  float *gate_parts, *mask;
+
+  static constexpr int64_t kShared = 2 * 3 * kKeys * kDim * 2 + 2 * arena_bytes(2 * kKeys * 4);
+
+  QACG_DEVICE explicit KeyTiles(Arena& arena)
+      : key(arena.tile<kDim>(2 * kKeys)),
+        context_key(arena.tile<kDim>(2 * kKeys)),
+        value(arena.tile<kDim>(2 * kKeys)),
+        gate_parts(arena.array<float>(2 * kKeys)),
+        mask(arena.array<float>(2 * kKeys)) {}
+
+  // Starts to load tile n of `keys` keys into a buffer.
+  QACG_DEVICE void load(const Problem& p, const Sequence& s, int n, int keys, int buffer, bool with_context = true) {
+    const int first_key = n * kKeys, count = keys - first_key, to = buffer * kKeys;
+    load_rows<Scalar, kKeys, kThreads>(p, s, p.key, first_key, count, key.from(to));
+    if (with_context) load_rows<Scalar, kKeys, kThreads>(p, s, p.context_key, first_key, count, context_key.from(to));
+    load_rows<Scalar, kKeys, kThreads>(p, s, p.value, first_key, count, value.from(to));
+    load_key_terms<kKeys>(p, s, first_key, mask + to, gate_parts + to);
+  }
+};
 
 // Writes a strip of sums to rows of an output. The tile's rows that belong to this warp are the buffer.
 template <typename Scalar, int kTiles, int kDim>
@@ -284,30 +259,45 @@ QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Tile<kDi
   write_rows<Scalar, kWarp>(p, s, tile, tile_row, left < kStrip ? left : kStrip, to, first_row, lane());
 }
 
-// Turns the scores of one of a thread's two rows into exponentials. row.sum includes this thread's keys alone. Returns
-// the factor for all sums over earlier tiles.
-template <int kTiles>
-QACG_DEVICE float add_scores(OnlineSoftmax& row, float (&scores)[kTiles][4], int half) {
-  float top = -INFINITY;
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t) top = fmaxf(top, fmaxf(scores[t][2 * half], scores[t][2 * half + 1]));
-  const float rescale = row.raise_maximum<Fast>(quad_max(top)), shift = row.shift();
-  float sum = 0.0f;
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-    for (int e = 2 * half; e < 2 * half + 2; ++e) sum += scores[t][e] = Fast::exp2(scores[t][e] - shift);
-  }
-  row.sum += sum;
-  return rescale;
-}
+// The softmax of one row of scores over the keys read so far, equations 3 and 8. Scores are exponents of 2.
+struct OnlineSoftmax {
+  float maximum = -INFINITY, sum = 0.0f;  // the sum includes this thread's keys alone
 
-// Completes the sum of one of a thread's two rows, over its four threads, and stores the row's maximum and sum.
-QACG_DEVICE void store_row(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax& row, int half) {
-  const int i = first_row + row_of(2 * half);
-  row.sum = quad_sum(row.sum);
-  if (i < s.queries && lane() % 4 == 0) row.store(p, s, i);
-}
+  // The number that is subtracted from scores. While no key is visible, all scores are -inf, and a shift of 0 avoids
+  // NaN.
+  QACG_DEVICE float shift() const { return maximum == -INFINITY ? 0.0f : maximum; }
+
+  // Turns a tile's scores of this row, half `half` of each fragment, into exponentials. Returns the factor for all sums
+  // over earlier tiles.
+  template <int kTiles>
+  QACG_DEVICE float add_scores(float (&scores)[kTiles][4], int half) {
+    const float before = maximum;
+    float top = -INFINITY;
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) top = fmaxf(top, fmaxf(scores[t][2 * half], scores[t][2 * half + 1]));
+    maximum = fmaxf(before, quad_max(top));
+    const float rescale = Fast::exp2(before - shift());
+    float tile_sum = 0.0f;
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) tile_sum += scores[t][e] = Fast::exp2(scores[t][e] - shift());
+    }
+    sum = sum * rescale + tile_sum;
+    return rescale;
+  }
+
+  // Completes the sum, over the row's four threads, and stores what the backward reads of row i: zeros for a row
+  // without visible keys. Returns the factor that turns exponentials into P.
+  QACG_DEVICE float finish(const Problem& p, const Sequence& s, int i) {
+    sum = quad_sum(sum);
+    if (i < s.queries && lane() % 4 == 0) {
+      at(p.row_max, s, i) = shift();
+      at(p.row_sum, s, i) = sum;
+    }
+    return softmax_row(maximum, sum).normalise;
+  }
+};
 
 // sigmoid(x log 2) to 2^-14 of its value. With u = 2^-|x| the value is 1 / (1 + u) or u / (1 + u). A polynomial
 // replaces the reciprocal, for kernels that are bound by special functions. Its constant term is 1, so that both tails
@@ -328,30 +318,16 @@ template <typename Scalar, int kTiles, int kDim>
 QACG_DEVICE void finish_strip(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax (&rows)[2],
                               const float* lambdas, float (&softmax_sum)[kTiles][4], float (&quasi_sum)[kTiles][4],
                               const Tile<kDim>& tile, int strip_row) {
-  const float keep_scale = p.seed ? p.keep_scale : 1.0f;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    store_row(p, s, first_row, rows[half], half);
-    const float normalise = rows[half].normalise() * keep_scale, factor = p.quasi_scale * keep_scale;
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) {
-        softmax_sum[t][e] *= normalise;
-        quasi_sum[t][e] *= factor;
-      }
-    }
-  }
+  const float keep_scale = p.seed ? p.keep_scale : 1.0f, factor = p.quasi_scale * keep_scale;
+  const float normalise[2] = {rows[0].finish(p, s, first_row + row_of(0)) * keep_scale,
+                              rows[1].finish(p, s, first_row + row_of(2)) * keep_scale};
+  const float lambda[2] = {p.column_gate ? 1.0f : lambdas[strip_row + row_of(0)],
+                           p.column_gate ? 1.0f : lambdas[strip_row + row_of(2)]};
   if (first_row >= s.queries) return;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float lambda = p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)];
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) quasi_sum[t][e] = softmax_sum[t][e] + lambda * quasi_sum[t][e];
-    }
-  }
+  for_entries<kTiles>([&](int t, int e) {
+    softmax_sum[t][e] *= normalise[e / 2];
+    quasi_sum[t][e] = softmax_sum[t][e] + lambda[e / 2] * (quasi_sum[t][e] * factor);
+  });
   write_strip<Scalar>(p, s, tile, strip_row, quasi_sum, p.out, first_row);
   if (p.softmax_out.data) write_strip<Scalar>(p, s, tile, strip_row, softmax_sum, p.softmax_out, first_row);
 }

@@ -43,6 +43,16 @@ struct Tile {
   QACG_DEVICE uint32_t along(int row) const { return at(row + lane() % 8 + lane() / 16 * 8, lane() / 8 % 2); }
 };
 
+// Calls visit(t, e) for this thread's elements of kTiles fragments.
+template <int kTiles, typename Visit>
+QACG_DEVICE void for_entries(const Visit& visit) {
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) visit(t, e);
+  }
+}
+
 // Starts copies of `count` rows of a tensor from row `first` of the sequence; the tile's other rows become 0, and so do
 // dims at and beyond head_dim.
 template <typename Scalar, int kRows, int kThreads, int kDim>

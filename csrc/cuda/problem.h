@@ -80,8 +80,9 @@ struct Gradients {
   Rows query_gate, key_gate;  // incoming, or null
   Tensor4 query, key, value, context_query, context_key;
   Rows lambda;  // outgoing, of the element type
-  // Values per row that one pass hands to the next: RowTerms, and the gradients of the two gates' logits.
-  Rows terms, query_logit, key_logit;
+  // Values per row that one pass hands to the next: RowTerms as float32, and the gradients of the two gates' logits.
+  Tensor4 terms;
+  Rows query_logit, key_logit;
   // Partial sums, (gate_parts, sequences, heads, 4 vectors of D and 2 biases), and the outgoing gradients.
   float* gate_sums;
   int64_t gate_parts;

@@ -65,7 +65,7 @@ QACG_DEVICE float& at(const Rows& r, const Sequence& s, int i) {
 }
 
 QACG_DEVICE RowTerms& terms_at(const Gradients& g, const Sequence& s, int i) {
-  return static_cast<RowTerms*>(g.terms.data)[offset_of(g.terms, s, i)];
+  return *reinterpret_cast<RowTerms*>(static_cast<float*>(g.terms.data) + offset_of(g.terms, s, i));
 }
 
 QACG_DEVICE float read(Element element, const void* data, int64_t offset) {

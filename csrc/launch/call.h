@@ -16,13 +16,9 @@ namespace qacg::launch {
 
 // The tensors of a call. The first kGiven fields are arguments of the operators, in the order of the schemas; a forward
 // writes the fields from kSoftmaxOut to kOut.
+// clang-format off: not one name a line
 enum Field : int {
-  kQuery,
-  kKey,
-  kValue,
-  kContextQuery,
-  kContextKey,
-  kLambda,  // clang-format off: not one name a line
+  kQuery, kKey, kValue, kContextQuery, kContextKey, kLambda,
   kGateQuery, kGateContextQuery, kGateKey, kGateContextKey,
   kGateQueryBias, kGateContextQueryBias, kGateKeyBias, kGateContextKeyBias,
   kMask, kKeyLengths, kOffsets, kSeed, kQuasiBias,
@@ -33,27 +29,17 @@ enum Field : int {
   kGradGateQuery, kGradGateContextQuery, kGradGateKey, kGradGateContextKey,
   kGradGateQueryBias, kGradGateContextQueryBias, kGradGateKeyBias, kGradGateContextKeyBias,
   kQueryLogit, kKeyLogit, kDelta, kShift, kWeight, kSums,
-  kFields  // clang-format on
+  kFields
 };
-constexpr int kInputs = kGradOut, kGiven = kOut, kDifferentiable = kMask, kFirstGradient = kGradQuery;
 
-// Numbers of a call that kernels take as arguments.
+// Numbers of a call that kernels take as arguments: integers, then floats.
 enum Scalar : int {
-  kHeads,
-  kQueries,
-  kKeys,
-  kHeadDim,
-  kTokens,
-  kSequences,
-  kThreshold,  // integers; clang-format off
-  kScale,
-  kScore,
-  kQuasi,
-  kKeep,
-  kBeta,
-  kGamma,
-  kScalars  // clang-format on
+  kHeads, kQueries, kKeys, kHeadDim, kTokens, kSequences, kThreshold,
+  kScale, kScore, kQuasi, kKeep, kBeta, kGamma,
+  kScalars
 };
+// clang-format on
+constexpr int kInputs = kGradOut, kGiven = kOut, kDifferentiable = kMask, kFirstGradient = kGradQuery;
 constexpr int kIntegers = kScale;
 
 // A slot is the value of a kernel's argument: of each field the address and up to four strides, and then the scalars.
@@ -137,6 +123,7 @@ constexpr int64_t kPiece = 64;  // floats; parts of a shared buffer start at mul
 inline int64_t whole_pieces(int64_t floats) { return (floats + kPiece - 1) / kPiece * kPiece; }
 inline int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
+// The tensors and options of a call, and the slots made of them.
 class Call {
  public:
   View views[kGiven];
@@ -173,27 +160,10 @@ class Call {
           &gate_context_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed, &quasi_bias;
       double dropout_p;
       GateForm gate_form;
-    } const arguments{v[0],
-                      v[1],
-                      v[2],
-                      v[3],
-                      v[4],
-                      v[5],
-                      v[6],
-                      v[7],
-                      v[8],
-                      v[9],
-                      v[10],
-                      v[11],
-                      v[12],
-                      v[13],
-                      v[14],
-                      v[15],
-                      v[16],
-                      v[17],
-                      v[18],
-                      options.dropout_p,
-                      options.gate_form};
+      // clang-format off: not one a line
+    } const arguments{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10], v[11], v[12], v[13], v[14],
+                      v[15], v[16], v[17], v[18], options.dropout_p, options.gate_form};
+    // clang-format on
     for (int f = 0; f < kGiven; ++f) {
       if (!views[f]) continue;
       int32_t type = 0, index = 0;
@@ -214,7 +184,7 @@ class Call {
     const View &query = views[kQuery], &key = views[kKey];
     int64_t* scalars = slots + kFields * kMembers;
     const int64_t last = query.dims - 1;
-    if (std::isnan(options.scale)) options.scale = 1.0 / std::sqrt(static_cast<double>(query.sizes[last]));
+    if (std::isnan(options.scale)) options.scale = std::pow(query.sizes[last], -0.5);
     scalars[kHeads] = query.sizes[1];
     scalars[kHeadDim] = query.sizes[last];
     scalars[kTokens] = packed() ? query.sizes[0] : 0;
@@ -232,7 +202,6 @@ class Call {
     for (int f = 0; f < kGiven; ++f) {
       if (views[f] && (f != kSeed || options.dropout_p > 0)) given(static_cast<Field>(f));
     }
-    const int32_t type = query.type;
     if (!backward) {
       allocated(kOut, Layout::dense(query));
       for (const Field f : {kRowMax, kRowSum}) allocated(f, Layout(query, last, kFloat32));
@@ -242,12 +211,10 @@ class Call {
       return;
     }
     for (int f = 0; f < kDifferentiable; ++f) {
-      if (!views[f]) continue;
-      const bool wide = f <= kContextKey;
-      allocated(static_cast<Field>(kFirstGradient + f), wide ? Layout::dense(views[f])
-                                                        : f == kLambda
-                                                            ? Layout(query, last, type)
-                                                            : Layout(views[f], views[f].dims, views[f].type));
+      const View& t = views[f];
+      if (!t) continue;
+      const Layout contiguous(t, t.dims, t.type);
+      allocated(static_cast<Field>(kFirstGradient + f), f <= kContextKey ? Layout::dense(t) : contiguous);
     }
     for (const Field f : {kQueryLogit, kDelta, kShift, kWeight}) allocated(f, Layout(query, last, kFloat32));
     allocated(kKeyLogit, Layout(options.column_gate() ? key : query, last, kFloat32));
@@ -374,9 +341,8 @@ class Call {
   AtenTensorHandle empty(const Layout& l, int64_t* address) const {
     AtenTensorHandle handle = nullptr;
     if (aoti_torch_empty_strided(l.dims, l.sizes, l.strides, l.type, device_type, device, &handle)) {
-      refuse("quasi-attention: expected memory for ", l.numel(),
-             " elements, got none from torch, which printed the "
-             "reason. If memory is short, use a smaller batch");
+      refuse("quasi-attention: expected memory for ", l.numel(), " elements, got none from torch, which printed why. ",
+             "If memory is short, use a smaller batch");
     }
     void* data = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_data_ptr(handle, &data));

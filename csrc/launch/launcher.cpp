@@ -117,7 +117,7 @@ void attention(StableIValue* stack, uint64_t /*inputs*/, uint64_t outputs) {
       plan = find(key);
     }
     // Torch's switch for TF32 is known in Python only.
-    const bool is_open = plan && plan->passed == first_calls::generation && c.views[kQuery].type != kFloat32;
+    const bool is_open = plan && plan->passed && c.views[kQuery].type != kFloat32;
     if (first_calls::checking || is_open) {
       require(plan, "backend 'triton': expected a prepared launch, got none");
       (backward ? run_backward : run_forward)(*plan, c);
@@ -132,10 +132,9 @@ void attention(StableIValue* stack, uint64_t /*inputs*/, uint64_t outputs) {
       return;
     }
   }
-  const uint64_t generation = first_calls::generation;
   const bool passed = first_calls::passes_check(op, first_calls::checked_in, stack, outputs);
   Plan* plan = served && passed ? find(key) : nullptr;
-  if (plan) plan->passed = generation;
+  if (plan) plan->passed = true;
 }
 
 // Reads the arguments of a compact operator.
@@ -161,7 +160,7 @@ std::vector<Tensor> run(std::vector<Tensor> tensors, int64_t present, int64_t ma
   if (!c.wrong().empty() || !c.is_served()) return {};
   c.describe();
   const Plan* plan = find(key_of(c, present & kIsTraining ? kChoose : 0));
-  if (!plan || plan->passed != first_calls::generation) return {};
+  if (!plan || !plan->passed) return {};
   (c.backward ? run_backward : run_forward)(*plan, c);
   std::vector<Tensor> results;
   const auto take = [&](int f) {
@@ -220,7 +219,12 @@ QACG_EXPORTED void qacg_launch_register(const char* operators, const char* devic
   library.impl("triton_has_plan", qacg::guarded<TORCH_BOX(&has_plan)>);
 }
 
+// Whether the library finds torch's streams, without which it cannot launch on a GPU.
+QACG_EXPORTED bool qacg_launch_has_streams() { return qacg::launch::current_stream_function(); }
+
 QACG_EXPORTED void qacg_launch_check_in(const char* operators) { qacg::first_calls::check_in(operators); }
+
+QACG_EXPORTED void qacg_launch_pause(bool on) { qacg::launch::paused = on; }
 
 QACG_EXPORTED void qacg_launch_tf32(bool on) { qacg::launch::tf32 = on; }
 

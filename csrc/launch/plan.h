@@ -49,6 +49,7 @@ inline Key key_of(const Call& c, int saves) {
     bits = bits << 1 | bit;
   }
   key.add(bits << 4 | saves | static_cast<uint64_t>(c.device) << 32);
+  key.add(first_calls::generation);  // of another one, plans are obsolete
   uint64_t present = 0, aligned = 0;
   for (int f = 0; f < kFields; ++f) {
     present |= static_cast<uint64_t>(c.here[f]) << f;
@@ -94,16 +95,16 @@ struct Plan {
   int saves = 0;  // as in `key_of`
   uint64_t uses = 0;  // the fields that are arguments of the kernels
   int64_t sum_rows = 1, sum_columns = 0;  // of the gate's partial sums
-  std::atomic<uint64_t> passed{0};  // the generation of first_calls.h in which the self-check passed
+  std::atomic<bool> passed{false};  // whether the self-check has passed
 };
 
 struct Path {
   std::string_view name;
   int number;
 };
-constexpr Path kFieldPaths[] = {{"call.query", kQuery},
-                                {"call.key", kKey},
-                                {"call.value", kValue},  // clang-format off
+// clang-format off: not one name a line
+constexpr Path kFieldPaths[] = {
+    {"call.query", kQuery}, {"call.key", kKey}, {"call.value", kValue},
     {"call.context_query", kContextQuery}, {"call.context_key", kContextKey}, {"call.gate_lambda", kLambda},
     {"call.gate.query.vector", kGateQuery}, {"call.gate.query.context_vector", kGateContextQuery},
     {"call.gate.key.vector", kGateKey}, {"call.gate.key.context_vector", kGateContextKey},
@@ -167,7 +168,7 @@ inline int slot_of(const std::string& type, const std::string& path) {
   return slot;
 }
 
-// Reads the text that backends/triton/prepared.py writes.
+// Reads the text that backends/triton/first_calls.py writes.
 inline Plan* parse_plan(const std::string& text) {
   auto plan = std::make_unique<Plan>();
   std::istringstream words(text);
@@ -198,13 +199,16 @@ struct Entry {
   Key key;
   Plan* plan;
 };
-constexpr uint64_t kPlaces = 1 << 13, kProbes = 16, kMostPlans = kPlaces / 2;
+constexpr uint64_t kPlaces = 1 << 16, kProbes = 16, kMostPlans = kPlaces / 2;
 inline std::atomic<Entry*> entries[kPlaces];
 inline std::atomic<uint64_t> plans{0};
+// While Triton's launch hooks are in use, no call is prepared, since Python calls them.
+inline std::atomic<bool> paused{false};
 
 inline std::atomic<Entry*>& place(const Key& key, uint64_t probe) { return entries[(key.hash + probe) % kPlaces]; }
 
 inline Plan* find(const Key& key) {
+  if (paused) return nullptr;
   for (uint64_t probe = 0; probe < kProbes; ++probe) {
     const Entry* entry = place(key, probe).load(std::memory_order_acquire);
     if (!entry) return nullptr;

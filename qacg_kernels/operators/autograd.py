@@ -26,10 +26,10 @@ from qacg_kernels.operators.schema import (
     backward_op,
     call_backward,
     call_forward,
+    eager_op,
     fake_backward,
     fake_forward,
     forward_op,
-    has_python_kernels,
     library,
     of_backward,
     of_forward,
@@ -62,7 +62,7 @@ def run_forward(backend: str, problem: Problem, residuals: Residuals, differenti
         return _attended(ForwardOutputs(*outputs))
     if differentiable:
         present = [t for t in problem.tensors if t is not None]
-        return EagerForward.apply(backend, problem, residuals, *present)
+        return _apply(backend, problem, residuals, *present)
     return _attended(_forward_below_autograd(backend, problem, residuals))
 
 
@@ -72,23 +72,14 @@ def _attended(outputs: ForwardOutputs) -> Attended:
 
 def _forward_below_autograd(backend: str, problem: Problem, residuals: Residuals) -> ForwardOutputs:
     """Runs a forward with the least launch overhead; autograd does not record the call."""
-    if backend in python_kernels and torch_internals.can_bypass_dispatcher(problem.tensors):
-        return python_kernels[backend].forward(problem, residuals)
     with validated, torch_internals.below_autograd():
-        return call_forward(forward_op(backend), problem, residuals)
+        return call_forward(eager_op(forward_op, backend), problem, residuals)
 
 
 def _backward_below_autograd(backend: str, problem: Problem, saved: Saved) -> Gradients:
     """Runs a backward with the least launch overhead; autograd does not record the call."""
-    upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
-    if (
-        backend in python_kernels
-        and torch_internals.can_bypass_dispatcher((*saved, *problem.tensors))
-        and not torch_internals.may_be_batched(upstream, problem.tensors.query)
-    ):
-        return python_kernels[backend].backward(problem, saved)
     with validated, torch_internals.below_autograd():
-        return call_backward(backward_op(backend), problem, saved)
+        return call_backward(eager_op(backward_op, backend), problem, saved)
 
 
 def _save(ctx, problem: Problem, o: ForwardOutputs) -> None:
@@ -153,16 +144,9 @@ class EagerForward(torch.autograd.Function):
     @staticmethod
     def forward(ctx, backend, problem, residuals, *tensors):
         o = _forward_below_autograd(backend, problem, residuals)
-        if backend in has_python_kernels:
-            # A Python kernel returns None where an operator returns an empty tensor. Of the two forwards of activation
-            # checkpointing, one may call the kernel and one the operator; both must save the same number of tensors.
-            has_vectors = problem.tensors.gate_lambda is None
-            o = o._replace(
-                softmax_out=o.softmax_out if residuals.save_softmax_out else None,
-                quasi_out=o.quasi_out if residuals.save_quasi_out else None,
-                query_gate=o.query_gate if has_vectors else None,
-                key_gate=o.key_gate if has_vectors else None,
-            )
+        # Without absent results, which have the shape (0,). So all forms of a forward save the same tensors, since of
+        # the two forwards of activation checkpointing one may be prepared (backends/triton/prepared.py).
+        o = ForwardOutputs(*[t if t.dim() > 1 else None for t in o])
         ctx.backend = backend
         _save(ctx, problem, o)
         return (o.out, o.query_gate, o.key_gate) if problem.tensors.gate_lambda is None else (o.out, None, None)
@@ -176,6 +160,9 @@ class EagerForward(torch.autograd.Function):
     @staticmethod
     def jvp(ctx, *tangents):
         refuse_forward_mode()
+
+
+_apply = torch_internals.direct_apply(EagerForward)
 
 
 class TransformableForward(torch.autograd.Function):
@@ -262,7 +249,6 @@ def define_operators(
     _register_derivatives(backend)
     if forward is not None and backward is not None:
         python_kernels[backend] = Kernels(forward, backward)
-        has_python_kernels.add(backend)
         for name, kernel in zip(names, (partial(_run_forward, forward), partial(_run_backward, backward))):
             library.impl(name, kernel, "CompositeExplicitAutograd")
 

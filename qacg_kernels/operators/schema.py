@@ -6,6 +6,7 @@ an empty tensor: the gates if the call is given lambda, branch outputs that are 
 inputs. Python kernels may return None for these results.
 """
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +26,7 @@ from qacg_kernels.call.problem import (
     Tensors,
     row_dtype,
 )
-from qacg_kernels.utils.torch_internals import dual_level_active, is_exporting
+from qacg_kernels.utils.torch_internals import dual_level_active, is_exporting, without_wrapper
 
 # On the Kernel Hub every build of the package has another name, and a process may import several. The hub requires the
 # operators in a namespace of that name (distributions/hub_kernel.py).
@@ -138,6 +139,12 @@ def backward_op(backend: str):
     return getattr(getattr(torch.ops, NAMESPACE), f"{backend}_attention_backward")
 
 
+@functools.cache
+def eager_op(op: Callable, backend: str) -> Callable:
+    """Returns `forward_op` or `backward_op` of a backend for calls that torch.compile does not trace."""
+    return without_wrapper(op(backend).default)
+
+
 class Kernels(NamedTuple):
     """The two Python kernels of a backend. Both may return None for absent results."""
 
@@ -147,8 +154,6 @@ class Kernels(NamedTuple):
 
 # By name of the backend; backends without an entry have compiled kernels.
 python_kernels: dict[str, Kernels] = {}
-# Backends that had an entry: one whose operators a compiled library takes over has none.
-has_python_kernels: set[str] = set()
 
 
 def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> ForwardOutputs:

@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def library(name: str) -> Path | None:
-    """Path of the library with this name, "_cpu" or "_cuda"; None if it was not built."""
+    """Path of the library with this name, "_cpu", "_launch" or "_cuda"; None if it was not built."""
     path = _PACKAGE / f"{name}.so"
     return path if path.exists() else None
 

@@ -38,7 +38,6 @@ namespace emulator {
 constexpr size_t kStackBytes = 256 * 1024;
 constexpr int64_t kGuardBytes = 256, kSharedAlignment = 256;
 // Shared memory of a block on sm_80.
-constexpr int64_t kSharedLimit = 163 * 1024;
 
 enum class State { kReady, kInWarp, kInBlock, kDone };
 
@@ -289,25 +288,15 @@ inline bool all_of_warp(bool x) {
 constexpr int kCompiledVersion = 0;
 inline int driver_version() { return 0; }
 
-inline const char* shared_memory_limit(int64_t* bytes) {
-  const char* value = getenv("QACG_EMULATOR_SHARED_LIMIT");
-  *bytes = value ? atoll(value) : emulator::kSharedLimit;
-  return nullptr;
-}
-
-template <typename... Parameters>
-const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, int64_t shared_bytes, void* /*stream*/,
-                   const Parameters&... parameters) {
+template <auto kernel, typename Shape, typename... Parameters>
+const char* launch(int64_t blocks, void* /*stream*/, const Parameters&... parameters) {
   emulator::Machine& machine = emulator::machine();
   const char* value = getenv("QACG_EMULATOR_SEED");
   const uint64_t seed = value ? strtoull(value, nullptr, 10) : 0;
-  int64_t limit = 0;
-  shared_memory_limit(&limit);
-  if (shared_bytes > limit) return "a kernel asked for more shared memory than there is";
   for (int64_t block = 0; block < blocks; ++block) {
     machine.block = block;
-    const char* error =
-        machine.run(reinterpret_cast<const void*>(kernel), threads, shared_bytes, seed, [&] { kernel(parameters...); });
+    const char* error = machine.run(reinterpret_cast<const void*>(kernel), Shape::kThreads, Shape::kShared, seed,
+                                    [&] { kernel(parameters...); });
     if (error) return error;
   }
   return nullptr;

@@ -43,8 +43,7 @@ def emulated_library():
 def emulate_gpu(emulated_library, monkeypatch):
     """Returns a function that makes the CUDA backends run CPU tensors on an emulated GPU until the end of the test."""
 
-    def emulate(shared_bytes, *gpus):
-        monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(shared_bytes))
+    def emulate(*gpus):
         # _ask sets all but the first.
         for name, value in (("_missing", []), ("_about", None), ("_gpus", ()), ("_versions", (0, 0))):
             monkeypatch.setattr(cuda, name, value)

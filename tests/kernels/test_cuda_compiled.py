@@ -19,8 +19,8 @@ REGISTERS_PER_MULTIPROCESSOR = 65536
 KERNELS = {
     "library_info": 0,
     "kernels_gate": 3,
-    "kernels_float16": 13,
-    "kernels_bfloat16": 13,
+    "kernels_float16": 11,
+    "kernels_bfloat16": 11,
 }
 KIB = 1024
 SYSTEM_SHARED = KIB  # reserved per block
@@ -48,8 +48,7 @@ LIMITS = {
     "10.0": Limits("10.0", 228 * KIB, 227 * KIB, 2048),
     "12.0": Limits("12.0", 100 * KIB, 99 * KIB, 1536),
 }
-# Blocks of a kernel that fit a multiprocessor: on 8.0; on 8.6, 8.9 and 12.0, where 0 means another kernel runs; on
-# 9.0 and 10.0.
+# Blocks of a kernel that fit a multiprocessor: on 8.0; on 8.6, 8.9 and 12.0; on 9.0 and 10.0.
 RESIDENT = {
     "forward_short<32>": (3, 2, 3),
     "forward_short<64>": (2, 1, 3),
@@ -60,10 +59,8 @@ RESIDENT = {
     "backward_rows<64>": (2, 2, 2),
     "backward_rows<128>": (2, 1, 2),
     "backward_keys<32>": (1, 1, 1),
-    "backward_keys<64>": (1, 0, 1),
-    "backward_keys<128>": (1, 0, 1),
-    "narrow_backward_keys<64>": (1, 1, 1),
-    "narrow_backward_keys<128>": (1, 1, 1),
+    "backward_keys<64>": (1, 1, 1),
+    "backward_keys<128>": (1, 1, 1),
 }
 COLUMN_OF_RESIDENT = {"8.0": 0, "8.6": 1, "8.9": 1, "9.0": 2, "10.0": 2, "12.0": 1}
 # Prints name, threads of a block and bytes of its dynamic shared memory for each kernel of the forward and backward.
@@ -71,23 +68,22 @@ SHAPES = """
 #include <stdio.h>
 #include "mma_launch.h"
 using namespace qacg::cuda::mma;
+using Scalar = qacg::Bfloat16;
 template <typename Shape>
 void print(const char* kernel, int dim) {
   printf("%s<%d> %d %lld\\n", kernel, dim, Shape::kThreads, static_cast<long long>(Shape::kShared));
 }
 template <int kDim>
 void print_all() {
-  if constexpr (kDim <= kMostShortDims) print<ShortShape<kDim>>("forward_short", kDim);
-  print<ForwardShape<kDim>>("forward", kDim);
-  print<RowsShape<kDim>>("backward_rows", kDim);
+  if constexpr (kDim <= kMostShortDims) print<ShortShape<Scalar, kDim>>("forward_short", kDim);
+  print<ForwardShape<Scalar, kDim>>("forward", kDim);
+  print<RowsShape<Scalar, kDim>>("backward_rows", kDim);
   print<KeysShape<kDim>>("backward_keys", kDim);
 }
 int main() {
   print_all<32>();
   print_all<64>();
   print_all<128>();
-  print<NarrowKeysShape<64>>("narrow_backward_keys", 64);
-  print<NarrowKeysShape<128>>("narrow_backward_keys", 128);
 }
 """
 
@@ -189,8 +185,6 @@ def test_resident_blocks_fit_shared_memory(shapes):
     for gpu, column in COLUMN_OF_RESIDENT.items():
         for name, shape in shapes.items():
             assert fitting(LIMITS[gpu], shape, 1) >= RESIDENT[name][column], f"{name} on {gpu}: {shape}"
-            fits, expected = fitting(LIMITS[gpu], shape, 1) > 0, RESIDENT[name][column] > 0
-            assert fits == expected, f"{name} on {gpu}: {shape}"
 
 
 @pytest.mark.full

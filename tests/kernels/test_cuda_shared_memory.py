@@ -11,22 +11,15 @@ RUNTIME = """
 #pragma once
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
-inline int device = 0, times_set = 0, times_queried = 0, most = 100 * 1024;
-inline bool fails = false;
+inline int device = 0, times_set = 0;
 inline cudaError_t last = cudaSuccess;
 inline cudaError_t record(cudaError_t error) { return error == cudaSuccess ? error : last = error; }
 inline cudaError_t cudaGetLastError() { const cudaError_t error = last; last = cudaSuccess; return error; }
 inline const char* cudaGetErrorString(cudaError_t) { return "invalid value"; }
 inline cudaError_t cudaGetDevice(int* d) { *d = device; return cudaSuccess; }
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  ++times_queried;
-  *value = most;
-  return record(fails ? cudaErrorInvalidValue : cudaSuccess);
-}
 inline cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int bytes) {
   ++times_set;
-  return record(bytes <= most ? cudaSuccess : cudaErrorInvalidValue);
+  return record(bytes <= 100 * 1024 ? cudaSuccess : cudaErrorInvalidValue);
 }
 """
 PROGRAM = """
@@ -34,30 +27,24 @@ PROGRAM = """
 #include <string.h>
 #include "shared_memory.h"
 #define CHECK(condition) if (!(condition)) { printf("line %d: " #condition "\\n", __LINE__); return 1; }
+void kernel() {}
+void other() {}
 int main() {
   using namespace qacg::cuda;
-  const char kernels[2] = {};
-  CHECK(!allow_shared_memory(kernels, 48 * 1024) && times_set == 0);
-  for (int n = 0; n < 3; ++n) CHECK(!allow_shared_memory(kernels, 80 * 1024) && times_set == 1);
-  CHECK(!allow_shared_memory(kernels + 1, 80 * 1024) && times_set == 2);
-  CHECK(!allow_shared_memory(kernels, 90 * 1024) && times_set == 3);
-  CHECK(!allow_shared_memory(kernels, 80 * 1024) && times_set == 3);
-  device = 1;
-  for (int n = 0; n < 3; ++n) CHECK(!allow_shared_memory(kernels, 80 * 1024) && times_set == 4);
+  constexpr auto allow = allow_shared_memory<kernel, 80 * 1024>;
+  CHECK(!(allow_shared_memory<kernel, 48 * 1024>()) && times_set == 0);
+  for (int n = 0; n < 3; ++n) CHECK(!allow() && times_set == 1);
+  CHECK(!(allow_shared_memory<other, 80 * 1024>()) && times_set == 2);
+  device = 63;
+  for (int n = 0; n < 3; ++n) CHECK(!allow() && times_set == 3);
+  device = 64;  // further devices are not remembered
+  for (int n = 0; n < 3; ++n) CHECK(!allow() && times_set == 4 + n);
   for (int n = 0; n < 2; ++n) {  // fails every time, and leaves no error for the next launch
-    const char* error = allow_shared_memory(kernels, 101 * 1024);
-    CHECK(error && !strcmp(error, "invalid value") && times_set == 5 + n && last == cudaSuccess);
+    const char* error = allow_shared_memory<other, 101 * 1024>();
+    CHECK(error && !strcmp(error, "invalid value") && times_set == 7 + n && last == cudaSuccess);
   }
-  int64_t limit = 1;
-  fails = true;  // the error is returned, and the next call queries again
-  CHECK(shared_memory_limit(&limit) && limit == 0 && times_queried == 1 && last == cudaSuccess);
-  fails = false;
-  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == 100 * 1024 && times_queried == 2);
   device = 0;
-  most = 200 * 1024;
-  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == most && times_queried == 3);
-  device = 100;
-  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == most && times_queried == 4 + n);
+  CHECK(!allow() && times_set == 8);
   return 0;
 }
 """

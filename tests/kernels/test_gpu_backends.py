@@ -56,6 +56,19 @@ def test_cuda_gpu_with_code_is_supported(capability, machine):
     assert reasons(cuda) == []
 
 
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (dict(head_dim=20), "head size: expected a multiple of 8 up to 128, got 20"),
+        (dict(head_dim=136), "head size: expected a multiple of 8 up to 128, got 136"),
+        (dict(dtype=torch.float32), "dtype: expected float16 or bfloat16, got float32"),
+    ],
+)
+def test_call_outside_the_limits_of_cuda_is_named(call, reason, machine):
+    machine((8, 0), "8.0")
+    assert reasons(cuda, **call) == [reason]
+
+
 def test_cuda_gpu_without_code_names_the_build_command(machine):
     machine((8, 6), "9.0", "10.0+PTX")
     (reason,) = reasons(cuda)

@@ -213,7 +213,7 @@ def test_float32_is_multiplied_whole_on_amd_gpus(architecture, by_parts):
     launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
     inputs = make_inputs(Case("call", batch=1, queries=40), torch.float32)
     with tile_tables.trial(tile_tables.shipped(architecture)):
-        plan = launch.launch_plan(problem_of(*inputs.arguments(), **inputs.options))
+        plan = launch.LaunchPlan(problem_of(*inputs.arguments(), **inputs.options))
     assert plan.config("tiled_forward")[0].by_parts is by_parts
 
 
@@ -243,7 +243,7 @@ def test_tf32_multiplies_whole_operands_that_fit(architecture, head_dim, tiled_b
 
     inputs = make_inputs(Case("call", batch=1, queries=40, head_dim=head_dim), torch.float32)
     with tile_tables.trial(tile_tables.shipped(architecture)), products_in_tf32(True):
-        plan = launch.launch_plan(problem_of(*inputs.arguments(), **inputs.options))
+        plan = launch.LaunchPlan(problem_of(*inputs.arguments(), **inputs.options))
     for kernel in ("tiled_forward", "key_gradients", "query_gradients"):
         assert plan.config(kernel)[0].by_parts is tiled_by_parts
     for kernel in ("whole_row_forward", "whole_row_backward"):

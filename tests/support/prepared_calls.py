@@ -8,10 +8,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from silent_gpu import STUB, call, inputs, vectors
 from torch.utils.checkpoint import checkpoint
+from triton import knobs
 
 import qacg_kernels as qk
 from benchmarks.absent_gpu import Launch, StubGPU, captured_launches, replace_driver
@@ -153,6 +155,31 @@ def operators_pass_opcheck() -> None:
     torch.library.opcheck(forward_op("triton").default, arguments, test_utils=tests)
 
 
+def other_tile_tables_are_used_at_once() -> None:
+    call(inputs(length=300))
+    table = tile_tables.table_for(torch.device("cpu"))
+    smaller = [replace(e, block_m=32, num_warps=2) if e.kernel == "tiled_forward" else e for e in table.entries]
+    (before,) = launches_without_python(lambda: call(inputs(length=300)))
+    with tile_tables.trial(replace(table, entries=tuple(smaller))):
+        call(inputs(length=300))
+        (within,) = launches_without_python(lambda: call(inputs(length=300)))
+    assert within.grid[0] > before.grid[0]
+
+
+def launch_hooks_are_called() -> None:
+    names: list[str] = []
+
+    def note(metadata) -> None:
+        names.append(metadata.get()["name"])
+
+    call(inputs())
+    knobs.runtime.launch_enter_hook.add(note)
+    call(inputs())
+    knobs.runtime.launch_enter_hook.remove(note)
+    assert names == ["forward_kernel"]
+    launches_without_python(lambda: call(inputs()))
+
+
 def self_check_runs_prepared_launches() -> None:
     """Must be the last check: results that no kernel writes are wrong, so the backend is disabled."""
     os.environ["QACG_SELF_CHECK"] = "first"
@@ -179,6 +206,8 @@ CHECKS = (
     second_derivative_is_refused,
     compiled_graphs_run_no_python,
     operators_pass_opcheck,
+    other_tile_tables_are_used_at_once,
+    launch_hooks_are_called,
     self_check_runs_prepared_launches,
 )
 

@@ -39,14 +39,14 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
             fault(dict(zip(GRADIENTS if is_backward else ForwardOutputs._fields, results)), call)
         return results
 
-    before, self_check._launch_compiled = self_check._launch_compiled, with_fault
+    before, self_check.launch_compiled = self_check.launch_compiled, with_fault
     if "cpu" not in self_check.restarts:
         cpu.check_first_calls()
     self_check.forget()
     try:
         yield launched
     finally:
-        self_check._launch_compiled = before
+        self_check.launch_compiled = before
         self_check.forget()
         if not cpu.NEEDS_SELF_CHECK:
             cpu._library.qacg_cpu_check_first_calls(None)

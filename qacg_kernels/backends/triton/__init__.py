@@ -10,6 +10,7 @@ import os
 
 import torch
 
+from qacg_kernels.backends.triton import prepared
 from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     MOST_HEAD_DIM,
@@ -69,7 +70,9 @@ def not_for(device: torch.device) -> list[str]:
 
 
 def note(problem: Problem) -> str:
-    return source_of(problem.query.device)
+    why = None if interpreted() or prepared.in_use(problem.query.device) else prepared.why_not()
+    by_python = f"; launched from Python, which takes the host longer: {why}" if why else ""
+    return source_of(problem.query.device) + by_python
 
 
 def residuals(problem: Problem) -> Residuals:

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator
 
 import torch
+from triton import knobs
 
 from qacg_kernels.backends.triton import NAME, launch, prepared, residuals
-from qacg_kernels.backends.triton.launch import Grid, Operation, launch_backward, launch_forward, plans
+from qacg_kernels.backends.triton.launch import Grid, Operation, launch_backward, launch_forward
 from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved
 from qacg_kernels.operators import self_check
 
@@ -20,41 +21,36 @@ _SCRATCH = ["u64", "u64"]
 
 
 def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Implements qacg::triton_attention.
-
-    Calls `first_call` of the self-check until the launch plan is marked as checked.
-    """
-    op = Operation(problem)
-    if op.plan.checked or launch.is_replaced():
-        return launch_forward(op, residuals)
-    return CHECK.first_call(problem, residuals, op.plan.mark_checked)
+    """Implements qacg::triton_attention where no library does."""
+    return CHECK.first_call(problem, residuals, _nothing)
 
 
 def backward(problem: Problem, saved: Saved) -> Gradients:
-    """Implements qacg::triton_attention_backward. Calls `first_call` as `forward` does."""
-    op = Operation(problem, saved)
-    if op.plan.checked or launch.is_replaced():
-        return launch_backward(op, problem, saved)
-    return CHECK.first_call(problem, saved, op.plan.mark_checked)
+    """Implements qacg::triton_attention_backward where no library does."""
+    return CHECK.first_call(problem, saved, _nothing)
+
+
+def _nothing() -> None:
+    """Calls from Python have no mark that they are checked: `first_call` looks up their kernel variant each time."""
 
 
 def _run_unchecked(problem: Problem, others: Residuals | Saved) -> ForwardOutputs | Gradients:
-    if prepared.in_use(problem.query.device) and _prepare(problem, others):
+    if prepared.in_use(problem.query.device) and not prepared.is_hooked() and _prepare(problem, others):
         return prepared.launch(problem, others, launch.multiplies_in_tf32(problem.query))
     return run_in_python(problem, others)
 
 
 def run_in_python(
-    problem: Problem, others: Residuals | Saved, record: launch.Launch | None = None
+    problem: Problem, others: Residuals | Saved, through: launch.Launch = launch.run
 ) -> ForwardOutputs | Gradients:
-    """Launches the kernels of a call from Python, without a check; with `record`, passes the launches to it instead."""
+    """Runs a call from Python, without a check; `through` is called for each kernel."""
     if isinstance(others, Residuals):
-        return launch_forward(Operation(problem, record=record), others)
-    return launch_backward(Operation(problem, others, record), problem, others)
+        return launch_forward(Operation(problem, through), others)
+    return launch_backward(Operation(problem, through), problem, others)
 
 
+prepared.use_hooks_of(knobs.runtime)
 CHECK = self_check.Kernel(NAME, _run_unchecked)
-self_check.restarts["launch plans"] = plans.clear
 
 
 def _prepare(problem: Problem, others: Residuals | Saved) -> bool:

@@ -1,12 +1,12 @@
-"""Forward and backward of the Triton backend: plans a call, allocates its results and launches the kernels.
+"""Forward and backward of the Triton backend from Python: plans a call, allocates its results, launches the kernels.
 
-Calls that differ only in the addresses and values of their tensors share a launch plan. Imports Triton.
+Ordinary calls run here only once of a kind: csrc/launch repeats their launches. Imports Triton.
 """
 
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -130,11 +130,10 @@ class Grid(NamedTuple):
 
 
 class LaunchPlan:
-    """Everything that the launches of a call require except its tensors. Calls with the same `_key` share a plan."""
+    """Everything that the launches of a call require except its tensors."""
 
     def __init__(self, problem: Problem) -> None:
         query, key, scale, dropout_p = problem.query, problem.key, problem.scale, problem.dropout_p
-        self.trial = tile_tables.on_trial
         self.table = table = tile_tables.table_for(query.device)
         self.device, self.dtype = query.device, query.dtype
         self.packed = problem.packed
@@ -167,20 +166,10 @@ class LaunchPlan:
             table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.kind, self.queries, self.keys)
             for kernel in ("whole_row_forward", "whole_row_backward")
         )
-        # None for a tensor that must be copied first, because its last stride is not 1.
-        self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in problem.wide]
-        self.gate_lambda = None if problem.gate_lambda is None else strides(problem.gate_lambda, self.packed)
-        bias = problem.quasi_bias  # expanded, it has stride 0 where it broadcasts
-        self.quasi_bias = None if bias is None else strides(bias.expand(query.shape[:-1]), self.packed)
         # Layouts of the output and of the inputs' gradients, and of tensors with one value per query or per key.
         like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in problem.wide]
         self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
         self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
-        self.prepared: dict[tuple, Callable] = {}
-        self.checked = False  # whether the self-check has compared this plan's kernels
-
-    def mark_checked(self) -> None:
-        self.checked = True
 
     def query_values(self) -> Strided:
         """Returns an uninitialised float32 tensor with one value per query."""
@@ -238,42 +227,10 @@ class LaunchPlan:
         return Grid(over, per, blocks * self.heads * self.sequences)
 
 
-plans: dict[tuple, LaunchPlan] = {}
-_MOST_PLANS = 512  # without csrc/launch, packed calls have a plan for each number of tokens
-
-
 def multiplies_in_tf32(query: Tensor) -> bool:
     if query.dtype != torch.float32 or torch.version.hip:
         return False
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
-
-
-def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
-    """Returns everything that Triton specialises kernels for: options, and every input's shape, strides and alignment.
-
-    Tensors that the call allocates are aligned, and their layouts follow from the inputs.
-    """
-    inputs = p.tensors
-    query = inputs.query
-    facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*inputs, *others)]
-    # The dtypes of these tensors determine those of all others.
-    of_dtype = (query, inputs.gate_query, inputs.attn_mask, inputs.key_lengths, inputs.cu_seqlens)
-    dtypes = [None if t is None else t.dtype for t in of_dtype]
-    return (query.device, *dtypes, multiplies_in_tf32(query), *p.options, *facts)
-
-
-def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
-    """Returns the launch plan of a call, from the cache if an earlier call had the same `_key` and tile table.
-
-    `others` are further tensors that the kernels read, in the backward those of `Saved`.
-    """
-    key = _key(problem, others)
-    plan = plans.get(key)
-    if plan is None or plan.trial is not tile_tables.on_trial:
-        if len(plans) >= _MOST_PLANS:
-            plans.pop(next(iter(plans)), None)  # the oldest; another thread may have removed it
-        plan = plans[key] = LaunchPlan(problem)
-    return plan
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
@@ -283,33 +240,23 @@ def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> 
 
 
 class Operation:
-    """One call: its inputs as kernel arguments, and its launch plan.
+    """One call: its inputs as kernel arguments, its launch plan, and the function that launches kernels."""
 
-    With `record`, its launches call this function instead.
-    """
-
-    def __init__(
-        self, problem: Problem, others: tuple[Tensor | None, ...] = (), record: "Launch | None" = None
-    ) -> None:
-        self.plan = plan = launch_plan(problem, others)
-        self.record = record
-        inputs, options = problem.tensors, problem.options
+    def __init__(self, problem: Problem, through: "Launch") -> None:
+        self.plan = plan = LaunchPlan(problem)
+        self.through = through
+        inputs, options, packed = problem.tensors, problem.options, plan.packed
         gate_lambda, lengths, offsets = inputs.gate_lambda, inputs.key_lengths, inputs.cu_seqlens
-        quasi_bias = inputs.quasi_bias
-        wide = (inputs.query, inputs.key, inputs.value, inputs.context_query, inputs.context_key)
+        bias, rows = inputs.quasi_bias, inputs.query.shape[:-1]  # expanded, a bias has stride 0 where it broadcasts
         self.call = Call(
-            *[
-                Strided(t, *strides) if strides else strided(t.contiguous(), plan.packed)
-                for t, strides in zip(wide, plan.wide)
-            ],
-            gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
+            *[strided(t if has_dense_rows(t) else t.contiguous(), packed) for t in problem.wide],
+            gate_lambda=strided(gate_lambda, packed),
             gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, options.beta, options.gamma),
             mask=mask_of(inputs.attn_mask),
-            # Written out twice: a function call would add launch overhead.
             key_lengths=None if lengths is None else Integers(lengths, lengths.stride(0)),
             cu_seqlens=None if offsets is None else Integers(offsets, offsets.stride(0)),
             seed=inputs.dropout_seed if options.dropout_p > 0 else None,
-            quasi_bias=None if quasi_bias is None else Strided(quasi_bias, *plan.quasi_bias),
+            quasi_bias=None if bias is None else Strided(bias, *strides(bias.expand(rows), packed)),
             sizes=plan.sizes,
             factors=plan.factors,
         )
@@ -335,40 +282,11 @@ class Operation:
         `role` is the kernel's name in the tile tables; None for kernels without tile sizes. `over` and `per` are those
         of a Grid; 0 stands for the block of queries or keys in `config`.
         """
-        plan, arguments = self.plan, (self.call, *arguments)
-        name = (kernel.__name__, role, *constants.values(), *[a is None for a in arguments])
-        prepared = plan.prepared.get(name)
-        through = self.record or _launch
-        if prepared is not None and through is run:
-            prepared(*arguments)
-            return
+        plan = self.plan
         config, options = plan.config(role)
         grid = plan.grid(over, per or (config.block_m if over == "queries" else config.block_n))
         constants["config"] = config
-        if through is not run or interpreted() or not grid.programs:
-            through(kernel, grid, arguments, constants, options, plan.device)
-        elif prepared := _prepare(kernel, grid, arguments, constants, options, plan.device):
-            plan.prepared[name] = prepared
-            prepared(*arguments)
-
-
-def _prepare(kernel, grid: Grid, arguments, constants, options, device: torch.device) -> Callable | None:
-    """Compiles a kernel and returns a function that launches it like `run`, but does not inspect the arguments.
-
-    Returns None if Triton's `jit_cache_hook` handled the compilation, so that there is nothing to launch.
-    """
-    with on(device):
-        compiled = kernel.warmup(*arguments, grid=(grid.programs,), **constants, **options)
-        if compiled is None:
-            return None
-        runner = compiled[grid.programs, 1, 1]
-    others = tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
-
-    def prepared(*arguments) -> None:
-        with on(device):
-            runner(*arguments, *others)
-
-    return prepared
+        self.through(kernel, grid, (self.call, *arguments), constants, options, plan.device)
 
 
 def on(device: torch.device) -> contextlib.AbstractContextManager:
@@ -398,29 +316,10 @@ def run(
             kernel[(grid.programs,)](*arguments, **constants, **options)
 
 
-_launch: Launch = run
-
-
-def is_replaced() -> bool:
-    """Whether `through` is active."""
-    return _launch is not run
-
-
-@contextlib.contextmanager
-def through(other: Launch) -> Iterator[None]:
-    """A context manager: every launch calls `other`, with the arguments of `run`, instead of launching a kernel."""
-    global _launch  # noqa: PLW0603
-    before, _launch = _launch, other
-    try:
-        yield
-    finally:
-        _launch = before
-
-
 def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:
     """Launches the kernels of a forward and returns its results, with the branch outputs that `residuals` requests."""
     plan = op.plan
-    dense, dtype, device, has_vectors = plan.dense[0], plan.dtype, plan.device, plan.gate_lambda is None
+    dense, dtype, device, has_vectors = plan.dense[0], plan.dtype, plan.device, op.call.gate is not None
     key_gate = plan.key_values() if has_vectors else None
     results = (
         dense.empty(dtype, device),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import (
     DIFFERENTIABLE,
@@ -35,9 +36,9 @@ from qacg_kernels.operators.autograd import (
     call_gradients,
     define_first_calls,
 )
-from qacg_kernels.operators.schema import NAMESPACE, library, python_kernels
+from qacg_kernels.operators.schema import NAMESPACE, library
 from qacg_kernels.utils import native_libraries
-from qacg_kernels.utils.torch_internals import is_observed, may_be_batched, without_wrapper
+from qacg_kernels.utils.torch_internals import direct_apply, is_observed, may_be_batched, without_wrapper
 
 NAME = "triton"
 # Bits of the argument `present` (csrc/launch/launcher.cpp): of the fields of Tensors and Saved, and two more.
@@ -55,6 +56,8 @@ _ARGUMENTS = "(Tensor[] tensors, int present, int max_seqlen, int options"
 _PLAIN = frozenset((Tensor, Parameter))
 names: tuple[str, ...] = ()  # values of the argument `backend` for which calls may be prepared
 _run = None  # qacg::triton_run
+_runtime = None  # triton.knobs.runtime, once Triton is imported
+_paused = False
 _registered: list[str] = []  # torch's dispatch keys for which the library's operators are registered
 _numbers: dict[tuple, int] = {}  # of options, and whether float32 products are in TF32
 _options: list[Options] = []  # by number; scale is NaN for the default
@@ -65,14 +68,12 @@ def _library() -> ctypes.CDLL | None:
     path = native_libraries.library("_launch")
     if path is None or native_libraries.why_not_loadable() is not None:
         return None
-    try:
-        loaded = ctypes.CDLL(str(path))
-    except OSError:  # as in a checkout without its large files
-        return None
+    loaded = ctypes.CDLL(str(path))
     loaded.qacg_launch_options.argtypes = [ctypes.c_bool, ctypes.c_bool, ctypes.c_int64, ctypes.c_double * 5]
     loaded.qacg_launch_options.restype = ctypes.c_int64
-    for function in (loaded.qacg_launch_register, loaded.qacg_launch_check_in, loaded.qacg_launch_tf32):
-        function.restype = None
+    loaded.qacg_launch_has_streams.restype = ctypes.c_bool
+    for name in ("register", "check_in", "pause", "tf32"):
+        getattr(loaded, f"qacg_launch_{name}").restype = None
     return loaded
 
 
@@ -85,7 +86,13 @@ def why_not() -> str | None:
     """The reason why the library cannot be used on this machine; None if it can."""
     if torch.version.cuda is None:
         return "torch was built without CUDA"
-    return None if _library() else "the library _launch was not built, or torch is too old for it"
+    try:
+        loaded = _library()
+    except OSError as error:  # as in a checkout without its large files
+        return str(error)
+    if loaded is None:
+        return native_libraries.why_not_loadable() or native_libraries.why_not_built("_launch")
+    return None if loaded.qacg_launch_has_streams() else "_launch.so does not find the streams of torch"
 
 
 def register(key: str, auto: bool = True) -> None:
@@ -102,16 +109,29 @@ def register(key: str, auto: bool = True) -> None:
         library.define(f"{NAME}_add_plan{_ARGUMENTS}, bool chosen, Tensor text) -> bool")
         define_first_calls(NAME, _first_call)
         self_check.compiled(NAME, loaded.qacg_launch_check_in)
-        python_kernels.pop(NAME)
+        tile_tables.restarts.append(self_check.restarts[NAME])
     loaded.qacg_launch_register(NAMESPACE.encode(), key.encode())
     _registered.append(key)
     _run, names = without_wrapper(_operator("run")), (NAME, "auto") if auto else (NAME,)
 
 
-def forget() -> None:
-    """Drops all prepared launches."""
-    if _registered:
-        self_check.restarts[NAME]()
+def use_hooks_of(runtime: object) -> None:
+    """Tells where Triton's launch hooks are; `runtime` is triton.knobs.runtime."""
+    global _runtime  # noqa: PLW0603
+    _runtime = runtime
+
+
+def is_hooked() -> bool:
+    """Whether Triton's launch hooks are in use, which only launches from Python call; pauses the library meanwhile."""
+    global _paused  # noqa: PLW0603
+    hooked = False
+    if _runtime is not None:
+        for hook in (_runtime.launch_enter_hook, _runtime.launch_exit_hook):
+            hooked = hooked or bool(getattr(hook, "calls", hook))
+    if hooked != _paused:
+        _paused = hooked
+        _library().qacg_launch_pause(hooked)
+    return hooked
 
 
 def _first_call(*call):
@@ -228,6 +248,7 @@ def attend(
         or (is_causal is not False and is_causal is not True)
         or max_seqlen.__class__ is not int
         or is_observed()
+        or is_hooked()
     ):
         return None
     tf32 = query.dtype is torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
@@ -297,8 +318,7 @@ class PreparedForward(torch.autograd.Function):
     jvp = EagerForward.jvp
 
 
-# That of Function looks for leaked wrappers of torch.func among all arguments, which takes a tenth of a step.
-_apply = super(torch.autograd.Function, PreparedForward).apply
+_apply = direct_apply(PreparedForward)
 
 
 def _gradients(tensors: Sequence[Tensor], present: int, max_seqlen: int, number: int) -> list[Tensor]:
