@@ -58,7 +58,10 @@ def _prepare(problem: Problem, others: Residuals | Saved) -> bool:
     call = prepared.Call.of(problem, others, launch.multiplies_in_tf32(problem.query))
     if call is None or call.is_prepared():
         return call is not None
-    text = _text(problem, others)
+    try:
+        text = _text(problem, others)
+    except (AttributeError, KeyError):  # a version of Triton whose compiled kernels have other members
+        text = None
     chosen = isinstance(others, Residuals) and others == residuals(problem)
     return text is not None and call.prepare(text, chosen)
 
