@@ -171,14 +171,14 @@ class FusedQuasiAttention(ContextAttention):
         `plain_parameters`), or if the kernels do not support its dtype beside that of the heads.
         """
         modules, names = self._modules, _GATE_LAYERS[self.naming]  # self.layer(role) takes four times as long
-        plain = [plain_parameters(modules[name]) for name in names]
+        plain = [plain_parameters(modules[name]) for name in names]  # type: ignore[arg-type]
         dtypes = {None if parameters is None else parameters[0].dtype for parameters in plain}
         if len(dtypes) > 1 or not dtypes <= {heads[0].dtype, row_dtype(heads[0])}:
             query_gate = self.gate_logits("query", heads[0], heads[3], 1).sigmoid()
             key_gate = self.gate_logits("key", heads[1], heads[4], 1).sigmoid()
             return 1 - (self.beta * query_gate + self.gamma * key_gate)
-        query, context_query, key, context_key = (weight for weight, _ in plain)
-        biases = [bias for _, bias in plain]
+        query, context_query, key, context_key = (weight for weight, _ in plain)  # type: ignore[misc]
+        biases = [bias for _, bias in plain]  # type: ignore[misc]
         return GateParameters(
             query,
             context_query,

@@ -26,7 +26,7 @@ from qacg_kernels.call.problem import (
     Tensors,
     row_dtype,
 )
-from qacg_kernels.utils.torch_internals import dual_level_active, is_exporting, without_wrapper
+from qacg_kernels.utils.torch_internals import dual_level_active, is_exporting, is_observed, without_wrapper
 
 # On the Kernel Hub every build of the package has another name, and a process may import several. The hub requires the
 # operators in a namespace of that name (distributions/hub_kernel.py).
@@ -164,7 +164,7 @@ def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> Forwar
 def call_backward(op: Callable, problem: Problem, saved: Saved) -> Gradients:
     """Calls a backward operator, or a function with the same arguments; returns the results as Gradients."""
     upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
-    results = without_none(saved[len(upstream) :], problem.tensors.query)
+    results = without_none(saved[len(upstream) :], problem.tensors.query, shared=not is_observed())
     return Gradients(*op(*upstream, *problem.tensors, *results, *problem.options))
 
 
@@ -193,12 +193,23 @@ def of_backward(arguments: Sequence[Any]) -> tuple[Problem, Saved]:
     return Problem(tensors, Options(*options)), Saved(grad_out, grad_query_gate, grad_key_gate, *results)
 
 
-def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Tensor]:
-    """Returns the results of a forward after `out`, with an empty tensor in place of each None for operators."""
+def without_none(results: Sequence[Tensor | None], query: Tensor, shared: bool = False) -> Sequence[Tensor]:
+    """Returns the results of a forward after `out`, with an empty tensor in place of each None for operators.
+
+    `shared` allows the same empty tensor in all calls.
+    """
     if all(t is not None for t in results):
         return results
     dtypes = [query.dtype] * 2 + [row_dtype(query)] * 4
-    return tuple(query.new_empty((0,), dtype=dtype) if t is None else t for t, dtype in zip(results, dtypes))
+    device, empty = query.device, _shared_empty if shared else _empty
+    return tuple(empty(device, dtype) if t is None else t for t, dtype in zip(results, dtypes))
+
+
+def _empty(device: torch.device, dtype: torch.dtype) -> Tensor:
+    return torch.empty((0,), dtype=dtype, device=device)
+
+
+_shared_empty = functools.cache(_empty)
 
 
 def empty_dense_like(t: Tensor) -> Tensor:

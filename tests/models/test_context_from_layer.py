@@ -287,6 +287,10 @@ def test_wrong_text_ids_and_layers_are_named():
         model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS[:3, None])
     with raises("ValueError: context_ids: expected shape (6,), got shape (3,)"):
         model(ids, mask, context_ids=CONTEXT_IDS[:3], text_ids=TEXT_IDS)
+    with raises("ValueError: num_tokens: expected 33, the tokens of the sequences of text_ids, got 35"):
+        model(**packed(ids, mask), context_ids=CONTEXT_IDS, text_ids=TEXT_IDS, num_tokens=35)
+    with raises("ValueError: num_tokens: expected None without text_ids and cu_seqlens, got 18. Omit it."):
+        model(**packed(ids, mask), context_ids=CONTEXT_IDS[:3], num_tokens=18)
     with raises("ValueError: context_from_layer: expected less than 3, got 3"):
         built("cg-bert", 3)
     with raises("TypeError: context_from_layer: expected an integer, got True"):

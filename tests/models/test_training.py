@@ -3,6 +3,7 @@
 import math
 import shutil
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,7 @@ from qacg_models.sentiment.training.trainer import (
     POWER,
     AspectTrainer,
     BertAdam,
+    CastWeights,
     EvaluationMetrics,
     WeightAverage,
     label_offsets,
@@ -202,6 +204,36 @@ def test_adjusted_loss_and_word_dropout_only_in_training(dataset, tmp_path, monk
     assert min(unknown[True]) > 0.3 and max(unknown[False]) < 0.1, "the shares of [UNK]"
     for found, expected in seen:
         assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_cast_weights_give_the_gradients_of_autocast(bert, dataset):
+    model, _, _ = begun(bert, dataset, context_standalone=True, context_from_layer=2, frozen_layers=1)
+    batch = {"input_ids": torch.arange(5, 25), "cu_seqlens": torch.tensor([0, 12, 20]), "max_seqlen": 12}
+    batch |= {"context_ids": torch.tensor([1, 0]), "labels": torch.tensor([1, 2])}
+    found, before = [], dict(model.named_parameters())
+    for cast in (CastWeights(model), nullcontext()):
+        with torch.autocast("cpu", torch.bfloat16), cast:
+            loss = model.eval()(**batch).loss
+        loss.backward()
+        found.append({name: weight.grad for name, weight in before.items() if weight.grad is not None})
+        model.zero_grad()
+    assert all(weight is before[name] for name, weight in model.named_parameters())
+    assert found[0].keys() == found[1].keys() < before.keys(), "frozen weights have no gradient"
+    one, other = (torch.cat([gradient.flatten() for gradient in by_name.values()]) for by_name in found)
+    assert one.dtype == torch.float32
+    assert (one - other).norm() < 0.01 * other.norm()
+
+
+def test_losses_that_are_not_finite_are_left_out(dataset, tmp_path, monkeypatch):
+    plain = AspectTrainer.training_step
+
+    def diverge(self, *args, **kwargs):
+        loss = plain(self, *args, **kwargs)
+        return loss * math.nan if self.state.global_step >= 3 else loss
+
+    monkeypatch.setattr(AspectTrainer, "training_step", diverge)
+    record = train(dataset, tmp_path / "m", replace(TINY, max_steps=6)).record
+    assert [step for step, _ in record.loss] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("balance,share", [(0.0, 0.1), (0.5, 0.25), (1.0, 0.5)])

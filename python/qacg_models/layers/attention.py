@@ -28,7 +28,7 @@ from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import row_dtype
 from qacg_kernels.nn import FusedQuasiAttention, with_lambda
 from qacg_models.layers.batch import Packing
-from qacg_models.layers.context import FirstHeads
+from qacg_models.layers.context import FirstHeads, project_together
 from qacg_models.layers.embeddings import Dropout
 
 # The first is the default: of BERT, CG-BERT and Aspect-BERT, and of QACG-BERT.
@@ -160,10 +160,8 @@ class BertSelfAttention(nn.Module):
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the output and A on request; arguments and shapes are those of `BertLayer.forward`."""
-        heads = tuple(
-            layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
-            for layer in (self.query, self.key, self.value)
-        )
+        projected = project_together((self.query, self.key, self.value), hidden_states)
+        heads = tuple(x.unflatten(-1, (self.config.num_attention_heads, -1)) for x in projected)
         attended, attention = _attend(self, heads, mask, output_attentions, first_only)
         if head_mask is None:
             return attended, attention
@@ -315,7 +313,8 @@ class QuasiSelfAttention(FusedQuasiAttention):
         lam = self.gate(first)
         if isinstance(lam, GateParameters):
             # As in the kernels: in float32, or in float64 for float64 inputs.
-            lam = _lambda(tuple(x.to(row_dtype(x)) for x in first), lam, gate_values).to(query.dtype)
+            wide = [x.to(row_dtype(x)) for x in (first[0], first[1], first[3], first[4])]
+            lam = _lambda(wide, lam, gate_values).to(query.dtype)
         out = quasi_attention(
             *(x.transpose(1, 2) for x in (query, heads.key, heads.value, context_query, context_keys)),
             lam,
@@ -356,7 +355,7 @@ def eager_quasi_attention(
     quasi_map = quasi_scale * context_scores.sigmoid()
     if mask is not None:
         quasi_map = quasi_map.masked_fill(~mask, 0.0)
-    lam = _lambda(heads, gate, _gate) if isinstance(gate, GateParameters) else gate
+    lam = _lambda((query, key, context_query, context_key), gate, _gate) if isinstance(gate, GateParameters) else gate
     gated_map = lam.unsqueeze(-1) * quasi_map
     combined = F.dropout(attended + gated_map, dropout_p, training=dropout_p > 0)
     return combined @ value, (combined, attended, gated_map), lam
@@ -365,10 +364,10 @@ def eager_quasi_attention(
 def _lambda(heads: tuple[Tensor, ...], gate: GateParameters, values: Callable[..., Tensor]) -> Tensor:
     """Returns the gate lambda of each query, (B, H, L).
 
-    `heads` are query, key, value, context query and context key at the same positions, (B, H, L, D) each. `values`
-    computes the gate of a query or key.
+    `heads` are query, key, context query and context key at the same positions, (B, H, L, D) each. `values` computes
+    the gate of a query or key.
     """
-    query, key, _, context_query, context_key = heads
+    query, key, context_query, context_key = heads
     query_gate = values(query, context_query, gate.query, gate.context_query, gate.query_bias, gate.context_query_bias)
     key_gate = values(key, context_key, gate.key, gate.context_key, gate.key_bias, gate.context_key_bias)
     return 1 - (gate.beta * query_gate + gate.gamma * key_gate)

@@ -22,7 +22,7 @@ class Packing(NamedTuple):
             cu_seqlens[b] to cu_seqlens[b + 1] - 1.
         max_seqlen: at least the length of the longest sequence.
         sequences: (T,) int64, the index of the sequence of each token.
-        places: (T,) int64, the position of each token in its sequence.
+        places: (T,) int32 or int64, the position of each token in its sequence.
     """
 
     cu_seqlens: Tensor
@@ -33,10 +33,10 @@ class Packing(NamedTuple):
     @classmethod
     def of(cls, cu_seqlens: Tensor, max_seqlen: int, total: int) -> "Packing":
         """Returns the packing of `total` tokens without checking the offsets; `packing_of` checks them."""
-        tokens = torch.arange(total, device=cu_seqlens.device)
+        tokens = torch.arange(total, dtype=cu_seqlens.dtype, device=cu_seqlens.device)
         # The first offset above the index of a token is the end of its sequence; empty sequences are skipped.
-        sequences = torch.searchsorted(cu_seqlens[1:].long(), tokens, right=True)
-        places = tokens - cu_seqlens.long().index_select(0, sequences)
+        sequences = torch.searchsorted(cu_seqlens[1:], tokens, right=True)
+        places = tokens - cu_seqlens.index_select(0, sequences)
         return cls(cu_seqlens.int(), max_seqlen, sequences, places)
 
     @property
@@ -53,11 +53,10 @@ class Packing(NamedTuple):
         return per_sequence.index_select(0, self.sequences)
 
     def first(self, x: Tensor) -> Tensor:
-        """Returns the first token of each sequence, (B, ...), from x (T, ...); 0 for a sequence without tokens."""
+        """Returns the first token of each sequence, (B, ...), from x (T, ...); any row for one without tokens."""
         if x.shape[0] == 0:
             return x.new_zeros((self.batch, *x.shape[1:]))
-        starts = self.cu_seqlens[:-1].long().clamp(max=x.shape[0] - 1)
-        return self.cleared(x.index_select(0, starts))
+        return x.index_select(0, self.cu_seqlens[:-1].clamp(max=x.shape[0] - 1))
 
     def cleared(self, x: Tensor) -> Tensor:
         """Returns x (B, ...) with 0 for each sequence that has no tokens."""
@@ -81,14 +80,20 @@ class Packing(NamedTuple):
         there = torch.arange(self.max_seqlen, device=self.cu_seqlens.device) < self.lengths().unsqueeze(1)
         return (there.unsqueeze(2) & there.unsqueeze(1)).unsqueeze(1)
 
-    def repeated(self, sequences: Tensor) -> tuple["Packing", Tensor]:
+    def repeated(self, sequences: Tensor, total: int | None) -> tuple["Packing", Tensor]:
         """Returns the packing of selected sequences, and for each of its tokens the index of the token in `self`.
 
-        `sequences` (N) int64 are indices, which may repeat. Synchronises with a GPU.
+        `sequences` (N) int64 are indices, which may repeat. `total` is their number of tokens; None synchronises with a
+        GPU.
         """
         cu_seqlens = pad(self.lengths().index_select(0, sequences).cumsum(0), (1, 0))
-        packing = Packing.of(cu_seqlens, self.max_seqlen, int(cu_seqlens[-1]))
-        starts = self.cu_seqlens[:-1].long().index_select(0, sequences)
+        if total is None or values_readable(cu_seqlens):
+            found = int(cu_seqlens[-1])
+            if total not in (None, found):
+                raise ValueError(f"num_tokens: expected {found}, the tokens of the sequences of text_ids, got {total}")
+            total = found
+        packing = Packing.of(cu_seqlens, self.max_seqlen, total)
+        starts = self.cu_seqlens[:-1].index_select(0, sequences)
         return packing, packing.per_token(starts) + packing.places
 
     def _indices(self) -> Tensor:
@@ -188,17 +193,17 @@ class EncoderBatch:
         """The layout in the form that layers accept: a packing, booleans (B, 1, 1, L), or None."""
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
 
-    def for_contexts(self, text_ids: Tensor, may_round: bool) -> tuple["EncoderBatch", Tensor]:
+    def for_contexts(self, text_ids: Tensor, num_tokens: int | None, may_round: bool) -> tuple["EncoderBatch", Tensor]:
         """Returns the batch of N sequences, the texts of this batch with different contexts; and its rows.
 
-        `text_ids` (N) int64 are the indices of the texts. The rows are the indices of the (N) sequences, or of the (T)
-        tokens if packed, in this batch. Callers must not read the ids and embeddings of the new batch, which are None
-        or those of the texts.
+        `text_ids` (N) int64 are the indices of the texts, and `num_tokens` is the number of their tokens or None. The
+        rows are the indices of the (N) sequences, or of the (T) tokens if packed, in this batch. Callers must not read
+        the ids and embeddings of the new batch, which are None or those of the texts.
         """
         if not isinstance(self.layout, Packing):
             layout = None if self.layout is None else self.layout.index_select(0, text_ids)
             return replace(self, size=text_ids.shape[0], layout=layout), text_ids
-        packing, rows = self.layout.repeated(text_ids)
+        packing, rows = self.layout.repeated(text_ids, num_tokens)
         sequences = EncoderBatch(text_ids.shape[0], None, None, None, None, packing)
         if self.padded_shape is not None:
             length = self.padded_shape[1]

@@ -12,6 +12,7 @@ within a call that has many tokens. The numbers of products with hidden x hidden
 the call folds, and 5 and 2 after `fold_context`.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -94,6 +95,18 @@ def _first_heads(
     return FirstHeads(tuple(x.unsqueeze(1) for x in own), key, value, context_key + sequences[1].unsqueeze(1))
 
 
+def project_together(layers: Sequence[nn.Module], x: Tensor) -> tuple[Tensor, ...]:
+    """Returns the outputs of linear layers with the same input; in training mode by one product, to save operators.
+
+    Layers that must be called (see `plain_parameters`) are called.
+    """
+    parameters = [plain_parameters(layer) for layer in layers]
+    if torch.compiler.is_compiling() or not layers[0].training or any(one is None for one in parameters):
+        return tuple(layer(x) for layer in layers)
+    weights, biases = zip(*parameters)
+    return F.linear(x, torch.cat(weights), torch.cat(biases)).chunk(len(layers), -1)
+
+
 def mix_context(
     context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor, mask: Packing | Tensor | None
 ) -> Tensor:
@@ -117,14 +130,16 @@ def _project_apart(
     Folding adds two products of hidden x hidden matrices, which are as much work as 2 * hidden saved products.
     """
     token_weight, per_sequence = _split(context_layer.weight, context_layer.bias, context_embedding)
-    tokens = [attention.layer(role)(hidden_states) for role in _OWN_ROLES]
     layers = [attention.layer(role) for role in CONTEXT_ROLES]
+    hidden_states = hidden_states.to(token_weight.dtype)  # with bfloat16 weights, one cast and not one per product
+    tokens = project_together([attention.layer(role) for role in _OWN_ROLES], hidden_states)
+    weight, bias = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
     if hidden_states.shape[:-1].numel() > 2 * hidden_states.shape[-1]:
-        tokens += [F.linear(hidden_states, layer.weight @ token_weight) for layer in layers]
+        mixed = F.linear(hidden_states, weight @ token_weight)
     else:
-        mixed = F.linear(hidden_states, token_weight)
-        tokens += [F.linear(mixed, layer.weight) for layer in layers]
-    sequences = [F.linear(per_sequence, layer.weight, layer.bias) for layer in layers]
+        mixed = F.linear(F.linear(hidden_states, token_weight), weight)
+    tokens += mixed.chunk(2, -1)
+    sequences = F.linear(per_sequence, weight, bias).chunk(2, -1)
     heads = (attention.num_heads, -1)
     return tuple(x.unflatten(-1, heads) for x in tokens), tuple(x.unflatten(-1, heads) for x in sequences)
 

@@ -77,7 +77,7 @@ class ClsPooler(nn.Module):
         A mask is ignored: the first token of a sequence is assumed not to be padding. For a packed sequence without
         tokens, the input of the dense layer is 0.
         """
-        first = layout.first(hidden_states) if isinstance(layout, Packing) else hidden_states[:, 0]
+        first = layout.cleared(layout.first(hidden_states)) if isinstance(layout, Packing) else hidden_states[:, 0]
         return torch.tanh(self.dense(first))
 
 

@@ -55,10 +55,11 @@ class AttentionBlock(nn.Module):
         first_only: bool,
         **options,
     ) -> tuple[Tensor | None, ...]:
-        """Returns hidden states, (B, hidden) with first_only, then the other outputs of the self-attention."""
+        """Returns hidden states, (B, hidden) with first_only, then the other outputs of the self-attention.
+
+        The residual has the shape of the hidden states.
+        """
         attended, *others = self.self(inputs, mask, first_only=first_only, **options)
-        if first_only:
-            residual = mask.first(residual)
         return self.output(attended, residual), *others
 
 
@@ -99,7 +100,8 @@ class BertLayer(GradientCheckpointingLayer):
         states are then (B, hidden).
         """
         options = {"output_attentions": output_attentions, "head_mask": head_mask}
-        attended, attention = self.attention(hidden_states, hidden_states, mask, first_only, **options)
+        residual = mask.first(hidden_states) if first_only else hidden_states
+        attended, attention = self.attention(hidden_states, residual, mask, first_only, **options)
         return self.output(self.intermediate(attended), attended), attention
 
 
@@ -153,7 +155,10 @@ class ContextBertLayer(BertLayer):
             call_layers=output_attentions,  # layer-wise relevance reads the outputs of the layers
             first_only=from_first,
         )
-        residual = hidden_states if text_rows is None else hidden_states.index_select(0, text_rows)
+        if text_rows is None:
+            residual = mask.first(hidden_states) if first_only else hidden_states
+        else:
+            residual = hidden_states.index_select(0, mask.first(text_rows) if first_only else text_rows)
         options = {"output_attentions": output_attentions, "output_gates": output_gates}
         attended, *others = self.attention(heads, residual, mask, first_only, **options)
         return self.output(self.intermediate(attended), attended), *others

@@ -169,6 +169,7 @@ class ContextBertModel(EncoderModel):
         inputs_embeds: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
+        num_tokens: int | None = None,
         pooled_only: bool = False,
         output_attentions: bool | None = None,
         output_gates: bool = False,
@@ -192,6 +193,8 @@ class ContextBertModel(EncoderModel):
                 are (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
             max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
                 from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
+            num_tokens: the number of tokens of the N questions of a packed batch with text_ids; None: read from
+                text_ids and cu_seqlens, which synchronises with a GPU. Other batches require None.
             pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
                 cu_seqlens or `config.unpad`) and the pooler "cls", the last layer then computes first tokens only.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
@@ -216,10 +219,12 @@ class ContextBertModel(EncoderModel):
         )
         below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, output_attentions)
         hidden_states, text_rows = below[-1], None
+        if num_tokens is not None and (text_ids is None or cu_seqlens is None):
+            raise ValueError(f"num_tokens: expected None without text_ids and cu_seqlens, got {num_tokens}. Omit it.")
         if text_ids is not None:
             check_ids("text_ids", text_ids, ("N",), batch.size, "the number of texts")
             text_ids = text_ids.long()
-            batch, text_rows = batch.for_contexts(text_ids, may_round=not output_attentions)
+            batch, text_rows = batch.for_contexts(text_ids, num_tokens, may_round=not output_attentions)
             below = [x.index_select(0, text_rows) for x in below] if output_hidden_states else []
             plain_maps = [[None if x is None else x.index_select(0, text_ids) for x in maps] for maps in plain_maps]
         context_ids = checked_context_ids(self.config, context_ids, batch.size)
@@ -266,6 +271,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         inputs_embeds: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
+        num_tokens: int | None = None,
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_gates: bool = False,
@@ -289,6 +295,8 @@ class ContextBertForSequenceClassification(SequenceClassifier):
                 (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
             max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
                 from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
+            num_tokens: the number of tokens of the N questions of a packed batch with text_ids; None: read from
+                text_ids and cu_seqlens, which synchronises with a GPU. Other batches require None.
             labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
                 regression and multi-label classification see `classification_loss`. None: no loss.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
@@ -313,6 +321,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             inputs_embeds=inputs_embeds,
             cu_seqlens=cu_seqlens,
             max_seqlen=max_seqlen,
+            num_tokens=num_tokens,
             output_attentions=output_attentions,
             output_gates=output_gates or output_lambda,
         )

@@ -250,21 +250,28 @@ def _word_pieces(vocabulary: dict[str, int], lowercase: bool, keep_marks: bool =
 class PaddingCollator:
     """Pads the features of `encode_examples` to the longest row of the batch.
 
-    Padding is `pad_token_id` in `input_ids` and 0 elsewhere. `share_texts` is that of `PackingCollator`.
+    Padding is `pad_token_id` in `input_ids` and 0 elsewhere. `share_texts` is that of `PackingCollator`. With
+    `max_length`, batches have few shapes: L is a multiple of LENGTHS or `max_length`, and with `share_texts` texts
+    without tokens, which no feature has, make B a multiple of TEXTS.
     """
 
-    def __init__(self, pad_token_id: int, share_texts: bool = False):
-        self.pad_token_id, self.share_texts = pad_token_id, share_texts
+    LENGTHS, TEXTS = 16, 8
+
+    def __init__(self, pad_token_id: int, share_texts: bool = False, max_length: int | None = None):
+        self.pad_token_id, self.share_texts, self.max_length = pad_token_id, share_texts, max_length
 
     def __call__(self, features: Sequence[dict]) -> dict:
         """Returns one padded batch: for N features and B texts of at most L tokens, int64 tensors (B, L) or (N,)."""
         texts, batch = _texts_and_values(features, self.share_texts)
-        lengths = torch.tensor([len(text["input_ids"]) for text in texts])
-        return batch | {
-            "input_ids": padded_rows([text["input_ids"] for text in texts], self.pad_token_id),
-            "token_type_ids": padded_rows([text["token_type_ids"] for text in texts], 0),
-            "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
-        }
+        rows = {name: [text[name] for text in texts] for name in ("input_ids", "token_type_ids")}
+        rows["attention_mask"] = [[1] * len(row) for row in rows["input_ids"]]
+        length = max(map(len, rows["input_ids"]))
+        if self.max_length is not None:
+            length = min(length + -length % self.LENGTHS, self.max_length)
+            if self.share_texts:
+                rows = {name: values + [[]] * (-len(values) % self.TEXTS) for name, values in rows.items()}
+        fills = {"input_ids": self.pad_token_id}
+        return batch | {name: padded_rows(values, fills.get(name, 0), length) for name, values in rows.items()}
 
 
 class PackingCollator:
@@ -278,9 +285,10 @@ class PackingCollator:
     - (B + 1,) int32 cu_seqlens, and the integer max_seqlen.
 
     Args:
-        share_texts: True: the batch has each distinct text once, so B is the number of distinct texts, and `text_ids`
-            (N,) has the index of each feature's text; requires a model whose `config.shares_texts` is True. False: the
-            batch has a text for each of the N features, so B is N.
+        share_texts: True: the batch has each distinct text once, so B is the number of distinct texts, `text_ids` (N,)
+            has the index of each feature's text, and the integer `num_tokens` is the number of tokens of the features;
+            requires a model whose `config.shares_texts` is True. False: the batch has a text for each of the N
+            features, so B is N.
 
     Example:
         >>> batch = PackingCollator()([{"input_ids": [2, 7, 3]}, {"input_ids": [2, 3]}])
@@ -300,12 +308,14 @@ class PackingCollator:
             raise ValueError(f"features: expected at least one token each, got none in feature {lengths.index(0)}")
         # (N,) first: transformers' Trainer takes the batch size from the first tensor it finds.
         texts, batch = _texts_and_values(features, self.share_texts)
+        if self.share_texts:
+            batch["num_tokens"] = sum(lengths)
         lengths = [len(text["input_ids"]) for text in texts]
         for name in ("input_ids", "token_type_ids"):
             if name in texts[0]:
                 batch[name] = torch.tensor([value for text in texts for value in text[name]])
         ends = torch.tensor([0, *lengths]).cumsum(0)
-        batch["position_ids"] = torch.arange(int(ends[-1])) - ends[:-1].repeat_interleave(torch.tensor(lengths))
+        batch["position_ids"] = torch.arange(sum(lengths)) - ends[:-1].repeat_interleave(torch.tensor(lengths))
         return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
 
 
@@ -329,18 +339,23 @@ def _texts_and_values(features: Sequence[dict], share_texts: bool) -> tuple[Sequ
     return texts, batch | {"text_ids": torch.tensor(text_ids)}
 
 
-def padded_rows(rows: Sequence[list[int]], fill: int) -> torch.Tensor:
-    """Returns one or more rows as one int64 tensor, padded on the right with `fill` to the longest row."""
-    length = max(map(len, rows))
+def padded_rows(rows: Sequence[list[int]], fill: int, length: int | None = None) -> torch.Tensor:
+    """Returns rows as one int64 tensor, padded on the right with `fill` to a length; None: that of the longest row."""
+    length = max(map(len, rows)) if length is None else length
     return torch.tensor([row + [fill] * (length - len(row)) for row in rows], dtype=torch.int64)
 
 
-def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
-    """Returns the collator for a model: packed batches if its attention is fused, which reads them directly."""
+def batch_maker(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, max_length: int | None = None
+) -> PaddingCollator | PackingCollator:
+    """Returns the collator for a model: packed batches if its attention is fused, which reads them directly.
+
+    With `max_length`, batches are padded to few shapes.
+    """
     share_texts = getattr(model.config, "shares_texts", False)
-    if model.config._attn_implementation == "fused":
+    if model.config._attn_implementation == "fused" and max_length is None:
         return PackingCollator(share_texts)
-    return PaddingCollator(tokenizer.pad_token_id, share_texts)
+    return PaddingCollator(tokenizer.pad_token_id, share_texts, max_length)
 
 
 def by_length(lengths: Sequence[int]) -> list[int]:

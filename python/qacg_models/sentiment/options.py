@@ -261,6 +261,11 @@ class TrainingOptions:
         "bfloat16 autocast. Weights and moments stay float32. Default: on with a checkpoint on a CPU with bfloat16"
         " instructions, otherwise off",
     )
+    cuda_graphs: bool = option(
+        False,
+        "on a GPU, run training steps as CUDA graphs, which takes the launch overhead from the host. Batches are padded"
+        " to lengths that are multiples of 16; lengths that are rare run without a graph. Not yet run on a GPU",
+    )
     threads: int | None = option(
         None,
         "number of CPU threads; 0: torch's default, or the CPU quota of the container if that is lower. More than 1 is"

@@ -257,7 +257,7 @@ def predict_logits(
         for first in range(0, len(rows), SORTED_TOGETHER):
             features = _features(model, tokenizer, rows[first : first + SORTED_TOGETHER], max_length)
             order = by_length([len(feature["input_ids"]) for feature in features])
-            start = 0
+            start, found = 0, []
             while start < len(order):
                 chosen = order[start : start + batch_size]
                 batch = collate([features[index] for index in chosen])
@@ -267,7 +267,7 @@ def predict_logits(
                         name: value.to(model.device) if isinstance(value, torch.Tensor) else value
                         for name, value in batch.items()
                     }
-                    logits[first + np.array(chosen)] = model(**inputs).logits.double().cpu().numpy()
+                    found.append(model(**inputs).logits)
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
@@ -285,6 +285,7 @@ def predict_logits(
                 else:
                     start += len(chosen)
                     bar.update(len(chosen))
+            logits[first + np.array(order)] = torch.cat(found).double().cpu().numpy()  # waits for a GPU once
     return logits
 
 

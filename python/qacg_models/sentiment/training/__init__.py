@@ -419,7 +419,8 @@ def _write_model(
         evaluations=len({entry["step"] for entry in evaluations(state)}),
         seconds=seconds,
         ended=trainer.ending.reason(state),
-        loss=tuple((entry["step"], entry["loss"]) for entry in state.log_history if "loss" in entry),
+        # JSON has no number for the loss of a training that diverged after its best evaluation.
+        loss=tuple((e["step"], e["loss"]) for e in state.log_history if math.isfinite(e.get("loss", math.nan))),
         **made_with | {"machine": made_with["machine"] | {"attention": dispatch.chosen_so_far()}},
         written=machine.now(),
         **{name: {} for name in ("metrics", "tfidf", "majority", "confusion")},

@@ -21,6 +21,7 @@ from qacg_models.sentiment.encoding import load_tokenizer, train_tokenizer
 from qacg_models.sentiment.example import distinct
 from qacg_models.sentiment.options import SCRATCH, SIZES, TrainingOptions
 from qacg_models.sentiment.trained_model import check_attention
+from qacg_models.utils.machine import world_size
 from qacg_models.utils.text import read_text
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambd
         options = replace(options, context_from_layer=own if isinstance(own, int) else last)
     if options.bf16 is None:
         options = replace(options, bf16=options.from_checkpoint is not None and _has_fast_bf16())
+    if options.cuda_graphs:
+        _check_cuda_graphs(options)
     kind = load_class(BACKBONES[options.model])
     if options.attention == "auto":
         fastest = "fused" if "fused" in kind.implementations else kind.implementations[0]
@@ -202,6 +205,18 @@ def _has_fast_bf16() -> bool:
     """Returns whether training runs on a CPU with bfloat16 instructions, so that autocast halves the time of a step."""
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return not torch.accelerator.is_available() and any(getattr(torch.cpu, name, bool)() for name in checks)
+
+
+def _check_cuda_graphs(options: TrainingOptions) -> None:
+    """Raises InputError unless training steps can run as CUDA graphs."""
+    if not torch.cuda.is_available():
+        raise InputError("cuda_graphs: expected a machine with a CUDA GPU, got none. Omit cuda_graphs.")
+    # The next replay of a graph overwrites its gradients.
+    if (count := options.gradient_accumulation * world_size()) > 1:
+        raise InputError(
+            f"cuda_graphs: expected one process and gradient_accumulation=1, got {count} batches in a step. Omit one of"
+            " these options."
+        )
 
 
 def _config_of(checkpoint: str) -> dict[str, Any]:

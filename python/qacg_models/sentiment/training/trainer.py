@@ -12,6 +12,7 @@ import math
 import shutil
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
@@ -96,7 +97,7 @@ class AspectTrainer(Trainer):
         joined = JoinedTexts(train, options.join_texts, options.max_length) if options.join_texts else None
         texts = train.texts() if getattr(model.config, "shares_texts", False) else None
         self.sampler = EpochSampler(train.labels, options.balance, options.seed, joined, texts)
-        self.offsets = label_offsets(train.labels, model.config.num_labels, options.logit_adjustment or 0.0)
+        self.graphs = GraphedSteps(model) if options.cuda_graphs else None
         self.ending = Ending(options.minutes, options.patience, self.seconds)
         self.average = WeightAverage(checkpoint) if options.schedule == "steady" else None
         self.bar = StepBar(options.step_limit(rows), selection, metrics.split)
@@ -109,11 +110,16 @@ class AspectTrainer(Trainer):
             args=training_arguments(folder, options, rows, selection),
             train_dataset=joined or train,
             eval_dataset=splits.evaluated,
-            data_collator=batch_maker(model, tokenizer),
+            data_collator=batch_maker(model, tokenizer, options.max_length if options.cuda_graphs else None),
             compute_metrics=metrics,
             callbacks=list(filter(None, callbacks)),
             optimizer_cls_and_kwargs=(BertAdam, {"lr": options.learning_rate}) if released else None,
         )
+        # On a CPU, where operators cost little, one large copy takes longer than the casts of autocast.
+        casts = options.bf16 and self.args.device.type != "cpu" and not options.cuda_graphs
+        self.cast = CastWeights(model) if casts else None
+        offsets = label_offsets(train.labels, model.config.num_labels, options.logit_adjustment or 0.0)
+        self.offsets = None if offsets is None else offsets.to(self.args.device)
         for default in (ProgressCallback, PrinterCallback):
             self.remove_callback(default)
 
@@ -187,11 +193,14 @@ class AspectTrainer(Trainer):
         return super().training_step(model, self.hide_words(inputs), *args, **kwargs)
 
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-        if self.offsets is None or not model.training:
-            return super().compute_loss(model, inputs, return_outputs, **kwargs)
+        if self.graphs is not None and model.training:
+            model = self.graphs.runner(inputs)
+        with self.cast if self.cast is not None and self.model.training else nullcontext():
+            if self.offsets is None or not self.model.training:
+                return super().compute_loss(model, inputs, return_outputs, **kwargs)
+            output = model(**{name: value for name, value in inputs.items() if name != "labels"})
         # Cross-entropy of logits + offsets (Menon et al., 2021, arXiv:2007.07314, eq. 10).
-        output = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        loss = mean_cross_entropy(output.logits.float() + self.offsets.to(output.logits.device), inputs["labels"])
+        loss = mean_cross_entropy(output.logits.float() + self.offsets, inputs["labels"])
         return (loss, output) if return_outputs else loss
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
@@ -207,6 +216,81 @@ class AspectTrainer(Trainer):
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+
+GRAPHS = "cudagraphs"  # the backend of torch.compile that runs forward and backward of a shape as CUDA graphs
+
+
+class GraphedSteps:
+    """Runs the forwards and backwards of a model's frequent batch shapes as CUDA graphs.
+
+    Capturing a graph takes seconds. So a shape has a graph after EAGER steps, if fewer than MOST shapes have one. MOST
+    is torch's limit of graphs per function.
+    """
+
+    EAGER, MOST = 3, 8
+
+    def __init__(self, model: PreTrainedModel):
+        self.model = model
+        self.graphed = torch.compile(model, backend=GRAPHS, dynamic=False, fullgraph=True)
+        self.steps: Counter[tuple[int, ...]] = Counter()
+        self.shapes: set[tuple[int, ...]] = set()
+
+    def runner(self, inputs: dict) -> nn.Module:
+        """Returns the model, or its graphs, for a batch of `PaddingCollator`."""
+        shape = *inputs["input_ids"].shape, *inputs["labels"].shape
+        self.steps[shape] += 1
+        if self.steps[shape] > self.EAGER and len(self.shapes) < self.MOST:
+            self.shapes.add(shape)
+        return self.graphed if shape in self.shapes else self.model
+
+
+class CastWeights:
+    """A context in which the linear layers of a model have bfloat16 weights, which one operator casts together.
+
+    Autocast would cast each weight, and each gradient, by an operator of its own: half of the operators of a step.
+    Gradients reach the float32 weights.
+    """
+
+    def __init__(self, model: nn.Module):
+        layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+        weights = [(layer, name, weight) for layer in layers for name, weight in layer.named_parameters(recurse=False)]
+        # Single numbers are last, so that the other weights start at multiples of 128 bytes in memory.
+        self.weights = sorted(weights, key=lambda one: one[2].numel() % 64 != 0)
+
+    def __enter__(self) -> None:
+        # Frozen weights apart, so that no gradients are computed for them.
+        for trained in (True, False):
+            chosen = [one for one in self.weights if one[2].requires_grad is trained]
+            for (layer, name, _), cast in zip(chosen, _Cast.apply(*(weight for _, _, weight in chosen))):
+                layer._parameters[name] = cast
+
+    def __exit__(self, *_) -> None:
+        for layer, name, weight in self.weights:
+            layer._parameters[name] = weight
+
+
+class _Cast(torch.autograd.Function):
+    """Casts float32 tensors to bfloat16, and their gradients back."""
+
+    @staticmethod
+    def forward(ctx, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return _copies(tensors, torch.bfloat16)
+
+    @staticmethod
+    def backward(ctx, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return _copies(gradients, torch.float32)
+
+
+def _copies(tensors: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Returns copies in another dtype, which share one memory."""
+    if not tensors:
+        return ()
+    sizes = [t.numel() for t in tensors]
+    parts = tensors[0].new_empty(sum(sizes), dtype=dtype).split(sizes)
+    copies = tuple(part.view_as(t) for part, t in zip(parts, tensors))
+    torch._foreach_copy_(copies, tensors)
+    return copies
 
 
 class BertAdam(Optimizer):
@@ -226,18 +310,26 @@ class BertAdam(Optimizer):
         """Performs one update."""
         first, second = self.BETAS
         for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                if not state:
-                    state["mean"], state["square"] = torch.zeros_like(weight), torch.zeros_like(weight)
-                norm = torch.linalg.vector_norm(weight.grad)
-                gradient = weight.grad * (group["max_grad_norm"] / (norm + 1e-6)).clamp(max=1.0)
-                state["mean"].lerp_(gradient, 1 - first)
-                state["square"].mul_(second).add_(gradient.square(), alpha=1 - second)
-                update = state["mean"] / (state["square"].sqrt() + self.EPS)
-                weight.sub_(group["lr"] * (update + group["weight_decay"] * weight))
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if not weights:
+                continue
+            for weight in weights:
+                if not self.state[weight]:
+                    self.state[weight] = {name: torch.zeros_like(weight) for name in ("mean", "square")}
+            means, squares = ([self.state[weight][name] for weight in weights] for name in ("mean", "square"))
+            # Operators on lists have less launch overhead than one per weight.
+            gradients = [weight.grad for weight in weights]
+            norms = torch.stack(torch._foreach_norm(gradients))
+            scales = (group["max_grad_norm"] / (norms + 1e-6)).clamp(max=1.0)
+            gradients = torch._foreach_mul(gradients, scales.unbind())
+            torch._foreach_lerp_(means, gradients, 1 - first)
+            torch._foreach_mul_(squares, second)
+            torch._foreach_addcmul_(squares, gradients, gradients, 1 - second)
+            updates = torch._foreach_sqrt(squares)
+            torch._foreach_add_(updates, self.EPS)
+            updates = torch._foreach_div(means, updates)
+            torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
+            torch._foreach_add_(weights, updates, alpha=-group["lr"])
 
 
 def warmup_then_linear(step: int, steps: int, warmup: float) -> float:
@@ -306,6 +398,7 @@ def training_arguments(folder: Path, options: TrainingOptions, rows: int, select
         save_steps=options.checkpoint_every,
         metric_for_best_model=selection,
         greater_is_better=True,
+        logging_nan_inf_filter=False,  # the filter reads the loss of every step, which waits for a GPU
         logging_steps=max(1, limit // 50 if limit else eval_every // 5),
         remove_unused_columns=False,
         label_names=["labels"],
@@ -411,8 +504,8 @@ class WeightAverage(TrainerCallback):
     @torch.no_grad()
     def on_step_end(self, args, state, control, model=None, **kwargs):
         share = (POWER + 1) / (state.global_step + POWER)
-        for name, value in model.named_parameters():
-            self.weights[name].lerp_(value, share)
+        names, values = zip(*model.named_parameters())
+        torch._foreach_lerp_([self.weights[name] for name in names], values, share)
 
     @contextmanager
     def applied_to(self, model: torch.nn.Module) -> Iterator[None]:
