@@ -86,6 +86,7 @@ int cuCtxGetLimit(size_t* value, int limit) { return *value = 0, SUCCESS; }
 int cuCtxSetLimit(int limit, size_t value) { return SUCCESS; }
 int cuPointerGetAttribute(void* data, int attribute, uintptr_t p) { return memcpy(data, &p, sizeof p), SUCCESS; }
 int cuGetErrorString(int error, const char** text) { return *text = "error of the stub", SUCCESS; }
+int cuStreamIsCapturing(void* stream, int* status) { return *status = 0, SUCCESS; }
 int cuOccupancyMaxActiveClusters(int* count, void* function, const void* config) { return *count = 1, SUCCESS; }
 int cuTensorMapEncodeTiled(void) { return INVALID_VALUE; } // our kernels have no tensor descriptors
 int cuTensorMapEncodeIm2col(void) { return INVALID_VALUE; }

@@ -19,6 +19,14 @@ struct LaunchConfig {
   unsigned attribute_count;
 };
 
+// Returns torch's function for the current stream of a device; null in a torch without CUDA. Python loads torch's
+// libraries with local symbols, so they have to be looked up in the library.
+inline auto current_stream_function() {
+  using Function = AOTITorchError (*)(int32_t device, void** stream);
+  void* torch = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+  return torch ? reinterpret_cast<Function>(dlsym(torch, "aoti_torch_get_current_cuda_stream")) : nullptr;
+}
+
 struct Driver {
   int (*launch)(const LaunchConfig*, void* function, void** parameters, void** extra);
   int (*current_context)(void** context);
@@ -26,8 +34,7 @@ struct Driver {
   int (*device)(int* device, int ordinal);
   int (*retain_context)(void** context, int device);
   int (*error_text)(int error, const char** text);
-  // Of torch's CUDA library; null in a torch without CUDA.
-  AOTITorchError (*stream)(int32_t device, void** stream) = nullptr;
+  AOTITorchError (*stream)(int32_t device, void** stream) = current_stream_function();
 
   Driver() {
     void* library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -38,9 +45,6 @@ struct Driver {
     load(device, library, "cuDeviceGet");
     load(retain_context, library, "cuDevicePrimaryCtxRetain");
     load(error_text, library, "cuGetErrorString");
-    // Python loads torch's libraries with local symbols, so they have to be looked up in the library.
-    void* torch = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
-    if (torch) stream = reinterpret_cast<decltype(stream)>(dlsym(torch, "aoti_torch_get_current_cuda_stream"));
   }
 
   static const Driver& get() {
@@ -68,7 +72,6 @@ class CurrentStream {
  public:
   CurrentStream(int32_t device_type, int32_t device) {
     if (device_type != aoti_torch_device_type_cpu()) {  // on a CPU, tests replace the driver
-      require(driver_.stream, "backend 'triton': expected a torch with CUDA, got one without");
       int32_t current = -1;
       TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_device_index(&current));
       if (current != device) TORCH_ERROR_CODE_CHECK(aoti_torch_create_device_guard(device, &guard_));

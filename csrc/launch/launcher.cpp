@@ -219,6 +219,9 @@ QACG_EXPORTED void qacg_launch_register(const char* operators, const char* devic
   library.impl("triton_has_plan", qacg::guarded<TORCH_BOX(&has_plan)>);
 }
 
+// Whether the library finds torch's streams, without which it cannot launch on a GPU.
+QACG_EXPORTED bool qacg_launch_has_streams() { return qacg::launch::current_stream_function(); }
+
 QACG_EXPORTED void qacg_launch_check_in(const char* operators) { qacg::first_calls::check_in(operators); }
 
 QACG_EXPORTED void qacg_launch_pause(bool on) { qacg::launch::paused = on; }

@@ -17,7 +17,7 @@ from triton import knobs
 
 import qacg_kernels as qk
 from benchmarks.absent_gpu import Launch, StubGPU, captured_launches, replace_driver
-from qacg_kernels.backends.triton import prepared, tile_tables
+from qacg_kernels.backends.triton import first_calls, prepared, tile_tables
 from qacg_kernels.functional import problem_of
 from qacg_kernels.operators import self_check
 from qacg_kernels.operators.schema import forward_op
@@ -25,13 +25,19 @@ from qacg_kernels.operators.schema import forward_op
 OFFSETS = torch.tensor([0, 20, 40], dtype=torch.int32)
 
 
-def launches_without_python(action: Callable[[], object]) -> list[Launch]:
-    """Returns the launches of an action; fails if Python code prepares or makes one of them."""
+def launches_and_files(action: Callable[[], object]) -> tuple[list[Launch], set[str]]:
+    """Returns the launches of an action, and the names of the files with Python code that it runs."""
     files: set[str] = set()
     with captured_launches(STUB) as launches:
         sys.setprofile(lambda frame, _event, _argument: files.add(frame.f_code.co_filename.rpartition("/")[2]))
         action()
         sys.setprofile(None)
+    return launches, files
+
+
+def launches_without_python(action: Callable[[], object]) -> list[Launch]:
+    """Returns the launches of an action; fails if Python code prepares or makes one of them."""
+    launches, files = launches_and_files(action)
     assert not files & {"first_calls.py", "launch.py"}, f"expected no launch by Python, got {files}"
     assert launches
     return launches
@@ -180,6 +186,25 @@ def launch_hooks_are_called() -> None:
     launches_without_python(lambda: call(inputs()))
 
 
+def other_versions_of_triton_launch_from_python() -> None:
+    """Machine code with one parameter more, and a kernel without a member that prepared launches read."""
+    types = first_calls._ptx_types
+    for length, other in ((24, lambda compiled: [*types(compiled), "u64"]), (40, lambda compiled: compiled.asm["new"])):
+        first_calls._ptx_types = other
+        for _ in range(2):
+            launches, files = launches_and_files(lambda: call(inputs(length=length)))  # noqa: B023
+            assert [one.kernel for one in launches] == ["forward_kernel"]
+            assert "launch.py" in files
+    first_calls._ptx_types = types
+    call(inputs(length=40))
+    launches_without_python(lambda: call(inputs(length=40)))
+
+
+def library_serves_a_torch_for_cuda() -> None:
+    """Torch for the CPU has no streams; `make test-versions` has torch for CUDA."""
+    assert prepared.in_use(torch.device("cuda")) == (torch.version.cuda is not None), prepared.why_not()
+
+
 def self_check_runs_prepared_launches() -> None:
     """Must be the last check: results that no kernel writes are wrong, so the backend is disabled."""
     os.environ["QACG_SELF_CHECK"] = "first"
@@ -208,6 +233,8 @@ CHECKS = (
     operators_pass_opcheck,
     other_tile_tables_are_used_at_once,
     launch_hooks_are_called,
+    other_versions_of_triton_launch_from_python,
+    library_serves_a_torch_for_cuda,
     self_check_runs_prepared_launches,
 )
 

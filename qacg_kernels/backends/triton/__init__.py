@@ -70,7 +70,7 @@ def not_for(device: torch.device) -> list[str]:
 
 
 def note(problem: Problem) -> str:
-    why = None if interpreted() or prepared.in_use() else prepared.why_not()
+    why = None if interpreted() or prepared.in_use(problem.query.device) else prepared.why_not()
     by_python = f"; launched from Python, which takes the host longer: {why}" if why else ""
     return source_of(problem.query.device) + by_python
 

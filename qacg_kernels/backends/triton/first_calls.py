@@ -35,7 +35,7 @@ def _nothing() -> None:
 
 
 def _run_unchecked(problem: Problem, others: Residuals | Saved) -> ForwardOutputs | Gradients:
-    if prepared.in_use() and not prepared.is_hooked() and _prepare(problem, others):
+    if prepared.in_use(problem.query.device) and not prepared.is_hooked() and _prepare(problem, others):
         return prepared.launch(problem, others, launch.multiplies_in_tf32(problem.query))
     return run_in_python(problem, others)
 
@@ -58,7 +58,10 @@ def _prepare(problem: Problem, others: Residuals | Saved) -> bool:
     call = prepared.Call.of(problem, others, launch.multiplies_in_tf32(problem.query))
     if call is None or call.is_prepared():
         return call is not None
-    text = _text(problem, others)
+    try:
+        text = _text(problem, others)
+    except (AttributeError, KeyError):  # a version of Triton whose compiled kernels have other members
+        text = None
     chosen = isinstance(others, Residuals) and others == residuals(problem)
     return text is not None and call.prepare(text, chosen)
 

@@ -71,23 +71,28 @@ def _library() -> ctypes.CDLL | None:
     loaded = ctypes.CDLL(str(path))
     loaded.qacg_launch_options.argtypes = [ctypes.c_bool, ctypes.c_bool, ctypes.c_int64, ctypes.c_double * 5]
     loaded.qacg_launch_options.restype = ctypes.c_int64
+    loaded.qacg_launch_has_streams.restype = ctypes.c_bool
     for name in ("register", "check_in", "pause", "tf32"):
         getattr(loaded, f"qacg_launch_{name}").restype = None
     return loaded
 
 
-def in_use() -> bool:
-    """Whether the library has the backend's operators."""
-    return bool(_registered)
+def in_use(device: torch.device) -> bool:
+    """Whether the library has the backend's operators for a device."""
+    return device.type.upper() in _registered
 
 
 def why_not() -> str | None:
     """The reason why the library cannot be used on this machine; None if it can."""
     if torch.version.cuda is None:
         return "torch was built without CUDA"
-    if _library() is None:
+    try:
+        loaded = _library()
+    except OSError as error:  # as in a checkout without its large files
+        return str(error)
+    if loaded is None:
         return native_libraries.why_not_loadable() or native_libraries.why_not_built("_launch")
-    return None
+    return None if loaded.qacg_launch_has_streams() else "_launch.so does not find the streams of torch"
 
 
 def register(key: str, auto: bool = True) -> None:
