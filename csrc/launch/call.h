@@ -118,6 +118,7 @@ struct Layout {
 };
 
 constexpr int32_t kFloat32 = static_cast<int32_t>(ScalarType::Float);
+constexpr int64_t kMostHeadDim = 256;
 constexpr int64_t kPiece = 64;  // floats; parts of a shared buffer start at multiples of it
 
 inline int64_t whole_pieces(int64_t floats) { return (floats + kPiece - 1) / kPiece * kPiece; }
@@ -263,12 +264,14 @@ class Call {
     layouts[kSums].sizes[0] = scalar(kSequences) * scalar(kHeads) * chunks * columns;
   }
 
-  // Whether plans serve calls like this one: those without rows or keys run in Python.
+  // Whether plans serve calls like this one: those without rows or keys run in Python, and others no kernel supports.
   bool is_served() const {
-    const ScalarType type = views[kQuery].scalar_type();
+    const View& query = views[kQuery];
+    const ScalarType type = query.scalar_type();
+    if (query.sizes[query.dims - 1] > kMostHeadDim) return false;
     if (type != ScalarType::BFloat16 && type != ScalarType::Half && type != ScalarType::Float) return false;
     if (packed() && (max_seqlen < 1 || views[kOffsets].sizes[0] < 2)) return false;
-    return views[kQuery].numel() && views[kKey].numel();
+    return query.numel() && views[kKey].numel();
   }
 
  private:

@@ -102,13 +102,11 @@ void attention(StableIValue* stack, uint64_t /*inputs*/, uint64_t outputs) {
   const Operator& op = backward ? kBackward : kForward;
   Key key;
   bool served = false;
-  {
+  try {
     Call c;
     const int saves = read(c, op, stack);
-    if (const std::string wrong = c.wrong(); !wrong.empty()) {
-      release(op, stack);
-      refuse(wrong);
-    }
+    const std::string wrong = c.wrong();
+    require(wrong.empty(), wrong);
     served = c.is_served();
     const Plan* plan = nullptr;
     if (served) {
@@ -121,16 +119,20 @@ void attention(StableIValue* stack, uint64_t /*inputs*/, uint64_t outputs) {
     if (first_calls::checking || is_open) {
       require(plan, "backend 'triton': expected a prepared launch, got none");
       (backward ? run_backward : run_forward)(*plan, c);
-      release(op, stack);
+      AtenTensorHandle results[kQueryLogit - kFirstGradient];
       const int first = backward ? kFirstGradient : kSoftmaxOut;
       for (uint64_t n = 0; n < outputs; ++n) {
         const int f = backward || n ? first + static_cast<int>(n) - !backward : kOut;
         const bool is_row = f > kQuasiOut && f < kOut;
-        const AtenTensorHandle result = c.take(static_cast<Field>(f), is_row ? kFloat32 : c.views[kQuery].type);
-        stack[n] = torch::stable::detail::from(result);
+        results[n] = c.take(static_cast<Field>(f), is_row ? kFloat32 : c.views[kQuery].type);
       }
+      release(op, stack);
+      for (uint64_t n = 0; n < outputs; ++n) stack[n] = torch::stable::detail::from(results[n]);
       return;
     }
+  } catch (...) {
+    release(op, stack);
+    throw;
   }
   const bool passed = first_calls::passes_check(op, first_calls::checked_in, stack, outputs);
   Plan* plan = served && passed ? find(key) : nullptr;
@@ -183,6 +185,8 @@ bool add_plan(std::vector<Tensor> tensors, int64_t present, int64_t max_seqlen, 
   c.describe();
   std::unique_ptr<Plan> plan(
       parse_plan(std::string(static_cast<const char*>(text.data_ptr()), static_cast<size_t>(text.numel()))));
+  // A backward without saved branch outputs runs a forward first, whose results only Python allocates.
+  if (c.backward && plan->uses >> kOut & 1) return false;
   const Key key = key_of(c, plan->saves);
   if (!add(key, plan.get())) return false;
   if (chosen) add(key_of(c, kChoose), plan.get());

@@ -94,6 +94,8 @@ def negative_bit_is_resolved() -> None:
 def wrong_calls_raise_the_errors_of_the_validation() -> None:
     query, key, *others = inputs()
     call([query, key, *others])
+    bias = torch.zeros(2, 3, 20)
+    call(inputs(), quasi_bias=bias)
     for message, tensors, options in (
         ("key: expected shape", [query, key[..., :32], *others], {}),
         ("value: expected dtype", [query, key, others[0].float(), *others[1:]], {}),
@@ -101,6 +103,7 @@ def wrong_calls_raise_the_errors_of_the_validation() -> None:
         ("is_causal: expected True or False", inputs(), dict(is_causal=1)),
         ("scale: expected a number", inputs(), dict(scale="2")),
         ("dropout_p: expected a probability", inputs(), dict(dropout_p=2.0)),
+        ("quasi_bias: expected a tensor without", inputs(), dict(quasi_bias=bias.clone().requires_grad_())),
     ):
         try:
             call(tensors, **options)
@@ -108,6 +111,18 @@ def wrong_calls_raise_the_errors_of_the_validation() -> None:
             assert str(error).startswith(message), error
         else:
             raise AssertionError(message)
+
+
+def large_heads_do_not_share_launches() -> None:
+    options = dict(cu_seqlens=OFFSETS, max_seqlen=64)
+    call(inputs(batch=1, length=100, packed=True), **options)
+    wide = [torch.zeros(40 * 192 + 65536 + 64, dtype=torch.bfloat16).as_strided((40, 3, 65600), (192, 64, 1))] * 5
+    try:
+        call([*wide, inputs(batch=1, length=40, packed=True)[5]], **options)
+    except RuntimeError as error:
+        assert "head size" in str(error), error
+    else:
+        raise AssertionError("expected an error, as kernels support at most 256 features")
 
 
 def activation_checkpoint_of_a_first_call_works() -> None:
@@ -226,6 +241,7 @@ CHECKS = (
     thread_without_context_launches,
     negative_bit_is_resolved,
     wrong_calls_raise_the_errors_of_the_validation,
+    large_heads_do_not_share_launches,
     activation_checkpoint_of_a_first_call_works,
     mask_of_inference_mode_can_be_trained_with,
     second_derivative_is_refused,

@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_leaves
 import qacg_kernels as qk
 from benchmarks.absent_gpu import Launch, StubGPU, captured_launches, loaded_stub, replace_driver
 from qacg_kernels.backends.triton import prepared, tile_tables
+from qacg_kernels.functional import problem_of
+from qacg_kernels.operators.schema import forward_op
 
 _LEAST_ADDRESS = 1 << 40  # sizes, strides and seeds are smaller
 STUB = loaded_stub()
@@ -66,6 +68,25 @@ def without_queries_or_keys(gate=None, *, queries, keys):
     return call([*wide, of_queries[5]], gate, backward=True)
 
 
+def with_gaps(*shape) -> torch.Tensor:
+    return torch.zeros(*shape, 2, dtype=torch.bfloat16)[..., 0]
+
+
+def gate_with_gaps():
+    """Vectors and biases with a stride of their own between heads, which a contiguous copy would not have."""
+    wide = [torch.zeros(3, 65, dtype=torch.bfloat16)[:, :64] for _ in range(2)]
+    return qk.GateParameters(*wide, with_gaps(3, 64), with_gaps(64), with_gaps(3), with_gaps(1))
+
+
+def training_through_the_operator() -> list[torch.Tensor]:
+    """A forward that does not save O2, so the backward runs another forward."""
+    tensors = inputs(length=300, grad=True)
+    problem = problem_of(*tensors)
+    results = forward_op("triton")(*problem.tensors, *problem.options)
+    upstream = torch.ones_like(results[0])
+    return [*tensors, *results, upstream, *torch.autograd.grad(results[0], tensors, upstream, retain_graph=True)]
+
+
 MOST_FILES = 7
 _SEED = torch.zeros((), dtype=torch.int64)
 _OFFSETS = torch.tensor([0, 20, 40], dtype=torch.int32)
@@ -78,6 +99,9 @@ CALLS = {
     "another length": lambda: call(inputs(length=21)),
     "one head": lambda: call(inputs(heads=1)),
     "heads inside": lambda: call([t.transpose(1, 2).contiguous().transpose(1, 2) for t in inputs()]),
+    "heads inside, features with gaps": lambda: call(
+        [*(with_gaps(2, 20, 3, 8).transpose(1, 2) for _ in range(5)), inputs()[5]]
+    ),
     "float32": lambda: call(inputs(dtype=torch.float32)),
     "scale": lambda: call(inputs(), scale=0.3),
     "causal": lambda: call(inputs(), is_causal=True),
@@ -94,6 +118,7 @@ CALLS = {
     "packed, longer": lambda: call(inputs(packed=True), **(_SEQUENCES | {"max_seqlen": 33})),
     "gate vectors": lambda: call(inputs(), vectors()),
     "gate vectors, beta": lambda: call(inputs(), vectors(beta=0.5)),
+    "gate vectors and biases with gaps": lambda: call(inputs(), gate_with_gaps()),
     "column gate": lambda: call(inputs(), vectors(form="column")),
     "training": lambda: call(inputs(grad=True), backward=True),
     "training, gate vectors": lambda: call(inputs(grad=True), vectors(), backward=True),
@@ -111,6 +136,7 @@ CALLS = {
     ),
     "training without queries": lambda: without_queries_or_keys(queries=0, keys=20),
     "training without keys, column gate": lambda: without_queries_or_keys(vectors(form="column"), queries=20, keys=0),
+    "training through the operator": training_through_the_operator,
     "long": lambda: call(inputs(length=300)),
 }
 

@@ -88,6 +88,14 @@ def has_dense_rows(t: Tensor) -> bool:
     return t.stride(-1) == 1 or t.shape[-1] == 1
 
 
+def dense_rows(t: Tensor) -> Tensor:
+    """Returns the tensor, or a copy with dense rows in the same memory order.
+
+    csrc/launch copies the same tensors in the same way, since strides and addresses select the machine code.
+    """
+    return t if has_dense_rows(t) else empty_dense_like(t).copy_(t)
+
+
 def mask_of(t: Tensor | None) -> Mask | None:
     if t is None:
         return None
@@ -99,7 +107,8 @@ def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
     """Returns a gate vector or a bias as PerHead; heads share it if it has `shared_dims` dimensions or one row."""
     if t is None:
         return None
-    t = t.contiguous()
+    if shared_dims:  # a vector
+        t = dense_rows(t)
     return PerHead(t, 0 if t.dim() == shared_dims or t.shape[0] == 1 else t.stride(0))
 
 
@@ -249,7 +258,7 @@ class Operation:
         gate_lambda, lengths, offsets = inputs.gate_lambda, inputs.key_lengths, inputs.cu_seqlens
         bias, rows = inputs.quasi_bias, inputs.query.shape[:-1]  # expanded, a bias has stride 0 where it broadcasts
         self.call = Call(
-            *[strided(t if has_dense_rows(t) else t.contiguous(), packed) for t in problem.wide],
+            *[strided(dense_rows(t), packed) for t in problem.wide],
             gate_lambda=strided(gate_lambda, packed),
             gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, options.beta, options.gamma),
             mask=mask_of(inputs.attn_mask),
@@ -339,11 +348,10 @@ def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:
 
 
 def launch_backward(op: Operation, problem: Problem, tensors: call_problem.Saved) -> call_problem.Gradients:
-    grad_out = tensors.grad_out
+    wide = tensors.grad_out, tensors.softmax_out, tensors.quasi_out
     saved = Saved(
-        op.rows(grad_out if has_dense_rows(grad_out) else grad_out.contiguous()),
-        *[op.rows(t) for t in (tensors.softmax_out, tensors.quasi_out, tensors.row_max, tensors.row_sum)],
-        *[op.rows(t) for t in (tensors.query_gate, tensors.key_gate)],
+        *[op.rows(None if t is None else dense_rows(t)) for t in wide],
+        *[op.rows(t) for t in (tensors.row_max, tensors.row_sum, tensors.query_gate, tensors.key_gate)],
         *[op.rows(t) for t in (tensors.grad_query_gate, tensors.grad_key_gate)],
     )
     plan, has_vectors = op.plan, op.call.gate is not None

@@ -116,7 +116,7 @@ def register(key: str, auto: bool = True) -> None:
 
 
 def use_hooks_of(runtime: object) -> None:
-    """Sets where Triton's launch hooks are: `runtime` is triton.knobs.runtime."""
+    """Makes `is_hooked` read Triton's launch hooks; `runtime` is triton.knobs.runtime."""
     global _runtime  # noqa: PLW0603
     _runtime = runtime
 
@@ -245,6 +245,7 @@ def attend(
     if (
         not _PLAIN.issuperset(map(type, tensors))
         or not (query.is_cuda or "CPU" in _registered)
+        or (len(tensors) > differentiable and any(t.requires_grad for t in tensors[differentiable:]))
         or (is_causal is not False and is_causal is not True)
         or max_seqlen.__class__ is not int
         or is_observed()
@@ -261,8 +262,8 @@ def attend(
         return None
     arguments = ()
     if torch.is_grad_enabled() and (query.requires_grad or any(t.requires_grad for t in tensors)):
-        # Autograd cannot save a tensor of inference mode, and a mask must not require a gradient.
-        if any(t.is_inference() or t.requires_grad for t in tensors[differentiable:]):
+        # Autograd cannot save a tensor of inference mode.
+        if any(t.is_inference() for t in tensors[differentiable:]):
             return None
         arguments = present, max_seqlen, number, tensors, *tensors
     try:
