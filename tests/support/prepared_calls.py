@@ -4,11 +4,13 @@ The stub launches nothing, so results are not initialised. Prints the name of ea
 """
 
 import os
+import resource
 import sys
 import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from silent_gpu import STUB, call, inputs, vectors
@@ -123,6 +125,26 @@ def large_heads_do_not_share_launches() -> None:
         assert "head size" in str(error), error
     else:
         raise AssertionError("expected an error, as kernels support at most 256 features")
+
+
+def calls_without_memory_keep_no_tensor() -> None:
+    """Calls of an operator, whose arguments C++ has to free."""
+    tensors = inputs(batch=8, heads=16, length=4096)  # the output is too large for freed memory to be used again
+    arguments = (*problem_of(*tensors).tensors, *problem_of(*tensors).options, False, False)
+    for _ in range(2):
+        forward_op("triton")(*arguments)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**20, before[1]))
+    try:
+        forward_op("triton")(*arguments)
+    except RuntimeError as error:
+        assert "expected memory" in str(error), error
+    else:
+        raise AssertionError("expected an error")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert all(t._use_count() == 1 for t in tensors), "the operator keeps its arguments"
 
 
 def activation_checkpoint_of_a_first_call_works() -> None:
@@ -242,6 +264,7 @@ CHECKS = (
     negative_bit_is_resolved,
     wrong_calls_raise_the_errors_of_the_validation,
     large_heads_do_not_share_launches,
+    calls_without_memory_keep_no_tensor,
     activation_checkpoint_of_a_first_call_works,
     mask_of_inference_mode_can_be_trained_with,
     second_derivative_is_refused,
