@@ -20,8 +20,9 @@ constexpr Operator kForward{"triton_attention", first_calls::kForward},
 // Bits of the argument `present` of the compact operators after those of the given fields.
 constexpr int64_t kIsBackward = int64_t{1} << 40, kIsTraining = int64_t{1} << 41;
 
-// Options of compact calls, by number; entries are never changed.
-constexpr int64_t kMostOptions = 4096;
+// Options of compact calls, by number; entries are never changed. Further ones, as of a scale that changes in each
+// step, run from Python.
+constexpr int64_t kMostOptions = 1 << 16;
 Options options_by_number[kMostOptions];
 std::atomic<int64_t> option_count{0};
 // Whether float32 products are in TF32, for calls of the operators inside of a check.

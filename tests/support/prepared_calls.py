@@ -105,6 +105,7 @@ def wrong_calls_raise_the_errors_of_the_validation() -> None:
         ("is_causal: expected True or False", inputs(), dict(is_causal=1)),
         ("scale: expected a number", inputs(), dict(scale="2")),
         ("dropout_p: expected a probability", inputs(), dict(dropout_p=2.0)),
+        ("dropout_seed: expected an int64 scalar", inputs(), dict(dropout_seed=torch.zeros(2))),
         ("quasi_bias: expected a tensor without", inputs(), dict(quasi_bias=bias.clone().requires_grad_())),
     ):
         try:

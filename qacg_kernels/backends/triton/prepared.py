@@ -245,6 +245,7 @@ def attend(
     if (
         not _PLAIN.issuperset(map(type, tensors))
         or not (query.is_cuda or "CPU" in _registered)
+        or (dropout_seed is not None and not dropout_p)  # not part of the call, but validated
         or (len(tensors) > differentiable and any(t.requires_grad for t in tensors[differentiable:]))
         or (is_causal is not False and is_causal is not True)
         or max_seqlen.__class__ is not int
