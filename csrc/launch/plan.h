@@ -60,7 +60,7 @@ inline Key key_of(const Call& c, int saves) {
   uint64_t types = 0;
   for (const Field f : {kQuery, kGateQuery, kMask, kKeyLengths, kOffsets}) types = types << 6 | c.views[f].type;
   key.add(types);
-  // Tiles have up to 128 keys. The last two sizes select no code, but the self-check tells calls by them
+  // Tiles have up to 128 keys. The last two sizes select no code, but belong to a variant of the self-check
   // (`variant_of`).
   uint64_t sizes = static_cast<uint64_t>(std::min<int64_t>(keys & -keys, 128));
   for (const int64_t n : {queries, keys, c.scalar(kSequences) * c.scalar(kHeads), c.scalar(kTokens)}) {
