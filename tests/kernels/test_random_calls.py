@@ -23,7 +23,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("number", members(calls, fast=range(IN_EVERY_RUN)))
 
 
-def drawn(number, head_dims):
+def drawn(number, head_dims=HEAD_DIMS):
     chance = random.Random(number)
     pick = chance.choice
     packed, long = chance.random() < 0.2, chance.random() < 0.25
