@@ -164,7 +164,8 @@ def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> Forwar
 def call_backward(op: Callable, problem: Problem, saved: Saved) -> Gradients:
     """Calls a backward operator, or a function with the same arguments; returns the results as Gradients."""
     upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
-    results = without_none(saved[len(upstream) :], problem.tensors.query, shared=not is_observed())
+    shared = not torch.compiler.is_compiling() and not is_observed()
+    results = without_none(saved[len(upstream) :], problem.tensors.query, shared)
     return Gradients(*op(*upstream, *problem.tensors, *results, *problem.options))
 
 

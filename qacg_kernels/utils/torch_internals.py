@@ -46,14 +46,13 @@ def dual_level_active() -> bool:
 
 
 def is_observed() -> bool:
-    """Whether a compiler, mode, tracer, tangent or transform of torch.func may observe operators in this thread.
+    """Whether a mode, a tracer, a tangent or a transform of torch.func may observe operators in this thread.
 
     Without it no call could be prepared (backends/triton/prepared.py): an operator takes 2.4 times the instructions of
     a prepared call in inference. Returns True without the private names.
     """
     return (
-        torch.compiler.is_compiling()
-        or _dispatch_stack_length is None
+        _dispatch_stack_length is None
         or _tracing_state is None
         or not _HAS_DUAL_LEVEL
         or _functorch_active is None

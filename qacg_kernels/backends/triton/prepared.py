@@ -124,11 +124,11 @@ def use_hooks_of(runtime: object) -> None:
 def is_hooked() -> bool:
     """Whether Triton's launch hooks are in use, which only launches from Python call; pauses the library meanwhile."""
     global _paused  # noqa: PLW0603
-    hooked = False
-    if _runtime is not None:
-        for hook in (_runtime.launch_enter_hook, _runtime.launch_exit_hook):
-            hooked = hooked or bool(getattr(hook, "calls", hook))
-    if hooked != _paused:
+    if _runtime is None:
+        return False
+    enter, leave = _runtime.launch_enter_hook, _runtime.launch_exit_hook
+    hooked = bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
+    if hooked is not _paused:
         _paused = hooked
         _library().qacg_launch_pause(hooked)
     return hooked
@@ -246,7 +246,7 @@ def attend(
         not _PLAIN.issuperset(map(type, tensors))
         or not (query.is_cuda or "CPU" in _registered)
         or (dropout_seed is not None and not dropout_p)  # not part of the call, but validated
-        or (len(tensors) > differentiable and any(t.requires_grad for t in tensors[differentiable:]))
+        or (len(tensors) > differentiable and True in [t.requires_grad for t in tensors[differentiable:]])
         or (is_causal is not False and is_causal is not True)
         or max_seqlen.__class__ is not int
         or is_observed()
@@ -311,7 +311,8 @@ class PreparedForward(torch.autograd.Function):
         tensors.insert(present.bit_count(), grad_out)  # after the inputs
         present |= of_results | _BIT["grad_out"]
         grads = None
-        if not torch.is_grad_enabled() and not is_observed() and not may_be_batched((grad_out,), tensors[0]):
+        observed = torch.compiler.is_compiling() or torch.is_grad_enabled() or is_observed()
+        if not observed and not may_be_batched((grad_out,), tensors[0]):
             grads = _run(tensors, present | _BACKWARD, max_seqlen, number)
         if not grads:
             grads = _gradients(tensors, present, max_seqlen, number)
