@@ -208,6 +208,7 @@ def test_adjusted_loss_and_word_dropout_only_in_training(dataset, tmp_path, monk
 
 def test_cast_weights_give_the_gradients_of_autocast(bert, dataset):
     model, _, _ = begun(bert, dataset, context_standalone=True, context_from_layer=2, frozen_layers=1)
+    model.unused = torch.nn.Linear(2, 2)
     batch = {"input_ids": torch.arange(5, 25), "cu_seqlens": torch.tensor([0, 12, 20]), "max_seqlen": 12}
     batch |= {"context_ids": torch.tensor([1, 0]), "labels": torch.tensor([1, 2])}
     found, before = [], dict(model.named_parameters())
@@ -218,7 +219,7 @@ def test_cast_weights_give_the_gradients_of_autocast(bert, dataset):
         found.append({name: weight.grad for name, weight in before.items() if weight.grad is not None})
         model.zero_grad()
     assert all(weight is before[name] for name, weight in model.named_parameters())
-    assert found[0].keys() == found[1].keys() < before.keys(), "frozen weights have no gradient"
+    assert found[0].keys() == found[1].keys() < before.keys(), "frozen and unused weights have no gradient"
     one, other = (torch.cat([gradient.flatten() for gradient in by_name.values()]) for by_name in found)
     assert one.dtype == torch.float32
     assert (one - other).norm() < 0.01 * other.norm()

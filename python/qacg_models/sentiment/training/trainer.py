@@ -275,11 +275,13 @@ class _Cast(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)  # a weight that the step does not use has no gradient
         return _copies(tensors, torch.bfloat16)
 
     @staticmethod
-    def backward(ctx, *gradients: Tensor) -> tuple[Tensor, ...]:
-        return _copies(gradients, torch.float32)
+    def backward(ctx, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        copies = iter(_copies([one for one in gradients if one is not None], torch.float32))
+        return tuple(None if one is None else next(copies) for one in gradients)
 
 
 def _copies(tensors: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
