@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,37 @@ def test_cpu_threads_default_stays_within_the_quota(cgroup, three_threads, quota
     with devices.cpu_threads(count):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == 3
+
+
+def number_in_a_new_thread():
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(torch.get_num_threads).result()
+
+
+def test_cpu_threads_of_concurrent_threads_are_restored(three_threads):
+    """The second thread starts while the first has one thread of torch, and ends after it."""
+    inside, ended = threading.Event(), threading.Event()
+
+    def first():
+        with devices.cpu_threads(1):
+            inside.set()
+            assert started.wait(60)
+        ended.set()
+
+    def second():
+        assert inside.wait(60)
+        with devices.cpu_threads(2):
+            started.set()
+            assert ended.wait(60)
+            with devices.cpu_threads(1):  # as an evaluation within a training
+                pass
+            return torch.get_num_threads()
+
+    started = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(first), pool.submit(second)]
+        assert [run.result() for run in runs] == [None, 2]
+    assert (number_in_a_new_thread(), torch.get_num_threads()) == (3, 3)
 
 
 @pytest.mark.skipif(not OPENMP, reason="torch has no libgomp here")

@@ -23,7 +23,7 @@ def frame():
 
 
 def test_predict_has_a_row_for_each_text_and_aspect(predictor, frame):
-    found = predictor.predict(frame, aspects=["price", "food"], min_confidence=0.5)
+    found = predictor.predict(frame, aspects=["price", "food"], min_confidence=0.5, keep=["id"])
     assert found.index.tolist() == [7, 7, 7, 7, 3, 3]
     assert found.columns.tolist() == ["id", "text", "aspect", "label", "certainty", *SHARES]
     assert found["id"].tolist() == list("xxyyzz") and found["aspect"].tolist() == ["price", "food"] * 3
