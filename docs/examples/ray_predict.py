@@ -1,6 +1,7 @@
 """Predicts Parquet files with Ray Data: python ray_predict.py MODEL INPUT OUTPUT --text review --keep id"""
 
 import argparse
+import os
 
 import ray
 from qacg_models import BatchPredictor
@@ -18,6 +19,7 @@ def main():
     parser.add_argument("--workers", type=int, default=2, help="processes with the model, each on one CPU")
     given = parser.parse_args()
 
+    os.environ.setdefault("RAY_worker_niceness", "0")  # by default 15: other programs of the machine come first
     # Actors that have all CPUs leave none for reading, and Ray waits for ever. On a cluster: `ray.init()`.
     ray.init(num_cpus=given.workers + 1, include_dashboard=False)
     table = ray.data.read_parquet(given.input, columns=[given.text, *given.keep])

@@ -10,9 +10,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from model_sizes import SMALL_FLAGS
+from qacg_models import BatchPredictor
 from qacg_models.cli.program import main
 from qacg_models.sentiment import trained_model
 from qacg_models.sentiment.estimators import AspectSentiment
@@ -145,12 +147,14 @@ def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, caps
     assert seen == [(5, 2) if flags else (64, 1)]
 
 
-def test_forked_process_predicts_with_one_thread(three_threads, tmp_path):
-    ask = AspectSentiment.from_pretrained(write_model(tmp_path / "m"), threads=1)
+@pytest.mark.parametrize("loads", ["parent", "child"])
+def test_forked_process_predicts_with_one_thread(three_threads, tmp_path, loads):
+    model, frame = write_model(tmp_path / "m"), pd.DataFrame({"text": ["good food"]})
+    predict = BatchPredictor(model) if loads == "child" else AspectSentiment.from_pretrained(model, threads=1).predict
     torch.randn(300, 300).softmax(-1)  # starts torch's threads, which a fork lacks
     child = os.fork()
     if child == 0:
-        ask("good food")
+        predict(frame)
         os._exit(0)
     deadline = time.monotonic() + 60
     while not (done := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from docs_pages import DOCS
+from docs_pages import DOCS, snippets
 from errors import raises
 from processes import ROOT, SUPPORT
 from qacg_models import AspectSentiment, BatchPredictor
@@ -50,6 +50,18 @@ def test_batch_predictor_equals_the_model_and_keeps_columns(model, batch):
     assert found["label"].isna().tolist() == [False, True, False]
     assert found["label"].dropna().tolist() == expected["label"].dropna().tolist()
     np.testing.assert_array_equal(found[SHARES], expected[SHARES])
+
+
+def test_page_snippet_predicts_and_its_examples_are_short(tmp_path, batch, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "mine", layers=1)
+    found = {"reviews": batch}
+    for snippet in snippets("how-to/many-reviews"):
+        exec(snippet, found)
+    assert capsys.readouterr().out.endswith(" ms of processor time per text\n")
+    assert found["predictions"].columns.tolist() == ["id", "text", "aspect", "label", *SHARES]
+    for name in ("ray", "spark", "dask"):
+        assert len((DOCS / "examples" / f"{name}_predict.py").read_text().splitlines()) <= 60
 
 
 @pytest.mark.parametrize("dtype", [object, "str", "string", "string[pyarrow]", "arrow", "category"])

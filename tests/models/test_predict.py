@@ -402,8 +402,8 @@ def test_long_prediction_prints_its_time_once(model, source, tmp_path, monkeypat
     for output in ([], ["--output", tmp_path / "out.jsonl"]):
         assert run(model, "--input", source, *output) == 0
         errors = capsys.readouterr().err
-        assert errors.count("docs/how-to/many-reviews.md divides them") == notes
-        assert errors.count("the other 22 texts need about 0.4 hours in this process") == notes
+        assert errors.count("the other 22 texts need about 0.4 hours in this process; ") == notes
+        assert errors.count("see docs/how-to/many-reviews.md\n") == notes
 
 
 @pytest.mark.parametrize("shown", [Terminal, io.StringIO])

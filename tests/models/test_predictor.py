@@ -1,4 +1,4 @@
-"""Predictor: from a DataFrame to a DataFrame, in chunks, in another process, with rows that cannot be used."""
+"""Predictor: from a DataFrame to a DataFrame, in chunks, with rows that cannot be used."""
 
 import pickle
 
@@ -38,12 +38,6 @@ def test_predict_by_chunks_equals_the_whole_frame(predictor, frame, by):
     whole = predictor.predict(frame, by=by)
     chunks = [predictor.predict(frame[start : start + 1], by=by) for start in range(len(frame))]
     pd.testing.assert_frame_equal(pd.concat(chunks), whole, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("by", ["text", "sentence"])
-def test_pickled_predictor_predicts_the_same(predictor, frame, by):
-    copy = pickle.loads(pickle.dumps(predictor))
-    pd.testing.assert_frame_equal(copy.predict(frame, by=by), predictor.predict(frame, by=by), check_exact=True)
 
 
 def test_predict_leaves_its_input_unchanged(predictor, frame):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from qacg_models.utils.machine import load_libraries
+from qacg_models.utils.machine import cpu_threads, load_libraries
 
 if TYPE_CHECKING:
     from qacg_models.sentiment.estimators import AspectSentiment
@@ -29,7 +29,8 @@ def _loaded(model: str, threads: int, written: float | None) -> AspectSentiment:
     load_libraries()
     from qacg_models.sentiment.estimators import AspectSentiment
 
-    return AspectSentiment.from_pretrained(model, threads=threads)
+    with cpu_threads(threads):  # a forked process blocks if it loads with several threads after its parent used several
+        return AspectSentiment.from_pretrained(model, threads=threads)
 
 
 @dataclass(frozen=True)

@@ -122,9 +122,6 @@ class UnusableRows(InputError):
 class Predictor:
     """Aspect sentiment of texts by a trained model, from a DataFrame to a DataFrame.
 
-    A predictor opens no file, joins no process group, and can be pickled, with all weights. `BatchPredictor` is pickled
-    without them.
-
     Args:
         trained: the model. If it has context layers and is not int8, it is changed in place: it is set to evaluation
             mode, and `fold_context` folds its context layers into the projections of attention.

@@ -231,7 +231,7 @@ def _windows(frame: pd.DataFrame, size: int, done: int = 0) -> Iterator[pd.DataF
             noted = True
             with pause_bars():
                 texts = f"the other {remaining:,} texts need about {expected / 3600:.1f} hours in this process"
-                print(f"{texts}; {MANY_TEXTS} divides them over processes and machines", file=sys.stderr)
+                print(f"{texts}; for several processes or machines, see {MANY_TEXTS}", file=sys.stderr)
 
 
 def _print(
