@@ -17,7 +17,7 @@ struct Bfloat16Engine {
     int64_t stride;
   };
   static constexpr int64_t kKeyStep = 32;
-  static constexpr int64_t kRowStep = 32;
+  static constexpr int64_t kRowStep = 1;
   static constexpr int64_t kRowBlock = 64;
   static constexpr int64_t kWholeRowKeys = 2048;
   static constexpr int64_t kColumns = 128;  // of scores per product, and the panel width
@@ -100,15 +100,21 @@ struct Bfloat16Engine {
     pack_rows(from, stride, rows, head_dim, to);
   }
 
+  // `rows` rows as the left operand of scores; rows of whole pairs of registers are not copied.
   static Left pack_left(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     const int64_t dim = padded_dim(head_dim);
-    for (int64_t i = 0; i < round_up(rows, kRowStep); ++i) {
+    if (head_dim == dim) return {from, stride};
+    for (int64_t i = 0; i < rows; ++i) {
       Packed* row = to + i * dim;
-      const int64_t count = i < rows ? head_dim : 0;
-      if (count) memcpy(row, from + i * stride, count * sizeof(Packed));
-      memset(row + count, 0, (dim - count) * sizeof(Packed));
+      memcpy(row, from + i * stride, head_dim * sizeof(Packed));
+      memset(row + head_dim, 0, (dim - head_dim) * sizeof(Packed));
     }
     return {to, dim};
+  }
+
+  static QACG_INLINE void store_both(Packed* to, Vec low, Vec high) {
+    const Vec both = (Vec)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+    memcpy(to, &both, sizeof(both));
   }
 
   static constexpr bool kPacksTiles = true;
@@ -116,24 +122,21 @@ struct Bfloat16Engine {
   static QACG_INLINE void put_row(float*, Packed* left, int64_t r, int64_t seen, int64_t cols, const F& f) {
     Packed* row = left + r * cols;
     int64_t j = 0;
-    for (; j + kLanes <= seen; j += kLanes) store(row + j, f(j, kAllLanes));
-    if (j < seen) store(row + j, f(j, lanes_below(seen - j))), j += kLanes;
+    for (; j + kKeyStep <= seen; j += kKeyStep) store_both(row + j, f(j, kAllLanes), f(j + kLanes, kAllLanes));
+    if (j < seen) {
+      const IntVec low = lanes_below(seen - j), high = lanes_below(seen - j - kLanes);
+      store_both(row + j, f(j, low), keep_where(high, f(j + kLanes, high)));
+      j += kKeyStep;
+    }
     if (j < cols) memset(row + j, 0, (cols - j) * sizeof(Packed));
   }
-  static Left put_rows(const float*, int64_t, Packed* left, int64_t rows, int64_t cols) {
-    memset(left + rows * cols, 0, (round_up(rows, kRowStep) - rows) * cols * sizeof(Packed));
-    return {left, cols};
-  }
+  static Left put_rows(const float*, int64_t, Packed* left, int64_t, int64_t cols) { return {left, cols}; }
 
   static Left left(const float* tile, int64_t stride, int64_t rows, int64_t cols, Packed* to) {
     for (int64_t r = 0; r < rows; ++r) {
       const float* row = tile + r * stride;
-      for (int64_t j = 0; j < cols; j += 2 * kLanes) {
-        const Vec both = (Vec)_mm512_cvtne2ps_pbh((__m512)load(row + j + kLanes), (__m512)load(row + j));
-        memcpy(to + r * cols + j, &both, sizeof(both));
-      }
+      for (int64_t j = 0; j < cols; j += kKeyStep) store_both(to + r * cols + j, load(row + j), load(row + j + kLanes));
     }
-    memset(to + rows * cols, 0, (round_up(rows, kRowStep) - rows) * cols * sizeof(Packed));
     return {to, cols};
   }
 
