@@ -16,6 +16,7 @@ struct Bfloat16Engine {
     const HalfBits* data;
     int64_t stride;
   };
+  static constexpr bool kSumsPairs = true;  // also in the engine for few queries or keys
   static constexpr int64_t kKeyStep = 32;
   static constexpr int64_t kRowStep = 1;
   static constexpr int64_t kRowBlock = 64;
@@ -40,18 +41,6 @@ struct Bfloat16Engine {
   static int64_t pack_left_size(int64_t rows, int64_t dim) { return round_up(rows, kRowStep) * dim; }
   static int64_t left_size(int64_t rows, int64_t cols) { return round_up(rows, kRowStep) * round_up(cols, kKeyStep); }
 
-  // A register of kLanes pairs: elements d to d + 2 kLanes - 1 of a row, zero beyond the head size.
-  static QACG_INLINE Vec pairs(const Scalar* row, int64_t d, int64_t head_dim) {
-    constexpr int64_t kPairs = 2 * kLanes;
-    Vec result = Vec{};
-    if (d + kPairs <= head_dim) {
-      memcpy(&result, row + d, sizeof(result));
-    } else if (d < head_dim) {
-      memcpy(&result, row + d, (head_dim - d) * sizeof(Scalar));
-    }
-    return result;
-  }
-
   static void pack_panels(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     const int64_t dim = padded_dim(head_dim);
     for (int64_t n = 0; n < round_up(rows, kKeyStep); n += kLanes) {
@@ -60,7 +49,7 @@ struct Bfloat16Engine {
         Vec block[kLanes];
 #pragma GCC unroll 16
         for (int64_t i = 0; i < kLanes; ++i) {
-          block[i] = n + i < rows ? pairs(from + (n + i) * stride, d, head_dim) : Vec{};
+          block[i] = n + i < rows ? pairs_of(from + (n + i) * stride, d, head_dim) : Vec{};
         }
         transpose(block);
 #pragma GCC unroll 16
@@ -80,13 +69,7 @@ struct Bfloat16Engine {
       const bool has_even = i < rows, has_odd = i + 1 < rows;
       int64_t d = 0;
       if (has_odd) {
-        for (; d + kLanes <= head_dim; d += kLanes) {
-          HalfVec a, b;
-          memcpy(&a, even + d, sizeof(a));
-          memcpy(&b, odd + d, sizeof(b));
-          const UintVec joined = __builtin_convertvector(a, UintVec) | (__builtin_convertvector(b, UintVec) << 16);
-          memcpy(pair + 2 * d, &joined, sizeof(joined));
-        }
+        for (; d + kLanes <= head_dim; d += kLanes) store_joined(even + d, odd + d, pair + 2 * d);
       }
       for (; d < dim; ++d) {
         const bool inside = d < head_dim;
@@ -110,11 +93,6 @@ struct Bfloat16Engine {
       memset(row + head_dim, 0, (dim - head_dim) * sizeof(Packed));
     }
     return {to, dim};
-  }
-
-  static QACG_INLINE void store_both(Packed* to, Vec low, Vec high) {
-    const Vec both = (Vec)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
-    memcpy(to, &both, sizeof(both));
   }
 
   static constexpr bool kPacksTiles = true;
