@@ -351,8 +351,8 @@ class Backward {
   }
 
   static QACG_INLINE Vec softmax_of(const RowState& row, const float* scores, IntVec lanes) {
-    return keep_where(lanes,
-                      exp2<Scalar>(multiply_subtract(load(scores), splat(row.factor), splat(row.shift))) * row.normalise);
+    return keep_where(
+        lanes, exp2<Scalar>(multiply_subtract(load(scores), splat(row.factor), splat(row.shift))) * row.normalise);
   }
 
   QACG_INLINE Vec kept_gradient(const RowState& row, int64_t j, const float* grad) const {

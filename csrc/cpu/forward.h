@@ -225,7 +225,8 @@ class Forward {
       const Vec row_max = scores * factor;
       const IntVec infinite = (IntVec)(row_max == splat(-kInfinity));
       // The softmax of a score of -inf is NaN.
-      const Vec e = infinite ? splat(__builtin_nanf("")) : exp2<Scalar>(multiply_subtract(scores, splat(factor), row_max));
+      const Vec e =
+          infinite ? splat(__builtin_nanf("")) : exp2<Scalar>(multiply_subtract(scores, splat(factor), row_max));
       const Vec sigmoid = biased_sigmoid<Scalar>(load(quasi_ + r), splat(factor), load(bias_ + r));
       alignas(64) float max[kLanes], sum[kLanes], part[kLanes], softmax[kLanes];
       store(max, row_max), store(sum, e), store(part, p_.quasi_scale * sigmoid), store(softmax, e / e);
@@ -315,7 +316,7 @@ class Forward {
             const Vec score = load(row + j);
             const Vec e =
                 keep_where(lanes, exp2<Scalar>(subtract_first ? (score - shift) * factor
-                                                      : multiply_subtract(score, splat(factor), splat(shift))));
+                                                              : multiply_subtract(score, splat(factor), splat(shift))));
             store(row + j, e);
             total += e;
           };
