@@ -394,15 +394,30 @@ struct AmxEngine {
     for (int64_t n = 0; n < cols; n += 2 * kTileSide, b.data += 2 * b.next) {
       Tiles left = a;
       for (int64_t m = 0; m < rows; m += 2 * kTileSide, left.data += 2 * left.next) {
-        float* to = c + m * c_stride + n;
         const bool one = rows - m <= kTileSide;
-        if (one) {
-          tile_product<kParts, 1, 2>(between, depth, left, b, to, c_stride, accumulate);
+        const int64_t count = one ? kTileSide : 2 * kTileSide;
+        const auto multiply = [&](float* to, int64_t stride, bool add) QACG_INLINE_LAMBDA {
+          if (one) {
+            tile_product<kParts, 1, 2>(between, depth, left, b, to, stride, add);
+          } else {
+            tile_product<kParts, 2, 2>(between, depth, left, b, to, stride, add);
+          }
+          memory_changes();
+        };
+        float* to = c + m * c_stride + n;
+        if (kParts == 3 && accumulate) {
+          // Each of six products rounds the sum, so a long sum would exceed the error rule if tiles continued it.
+          alignas(64) float block[2 * kTileSide * kTileDepth];
+          multiply(block, kTileDepth, false);
+          for (int64_t r = 0; r < count; ++r) {
+            for (int64_t j = 0; j < kTileDepth; j += kLanes) {
+              store(to + r * c_stride + j, load(to + r * c_stride + j) + load(block + r * kTileDepth + j));
+            }
+          }
         } else {
-          tile_product<kParts, 2, 2>(between, depth, left, b, to, c_stride, accumulate);
+          multiply(to, c_stride, accumulate);
         }
-        memory_changes();
-        stored(m, n, one ? kTileSide : 2 * kTileSide);
+        stored(m, n, count);
       }
     }
   }
