@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from docs_pages import DOCS, snippets
 from errors import raises
-from processes import ROOT, SUPPORT
+from processes import ROOT, SUPPORT, run_python
 from qacg_models import AspectSentiment, BatchPredictor
 from qacg_models.cli.program import main
 from qacg_models.sentiment import engines
@@ -102,17 +102,19 @@ def test_replaced_weights_are_loaded_again(tmp_path, batch, loads):
     assert len(loads) == 2
 
 
-def test_predictions_of_a_worker_print_nothing(model, batch, capfd):
-    BatchPredictor(model, **OPTIONS)(pd.concat([batch] * 4000))  # more than 8,192 predictions
-    assert capfd.readouterr() == ("", "")
+WORKER = """
+import pandas, pickle, sys
+predict = pickle.loads(bytes.fromhex(sys.argv[1]))
+assert "torch" not in sys.modules
+assert len(predict(pandas.DataFrame({"review": ["good food"] * 3000, "id": 1}))) == 9000
+"""
 
 
-def test_description_is_small_and_imports_no_torch(model):
+def test_new_process_unpickles_without_torch_and_prints_nothing(model):
     sent = pickle.dumps(BatchPredictor(model, **OPTIONS))
+    done = run_python("-c", WORKER, sent.hex(), paths=(ROOT, ROOT / "python"))
     assert len(sent) < 1000
-    program = "import pickle, sys; pickle.loads(bytes.fromhex(sys.argv[1])); assert 'torch' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", program, sent.hex()], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 @pytest.mark.parametrize("rows", [slice(None), slice(1, 2)])
