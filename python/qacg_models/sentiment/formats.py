@@ -263,40 +263,35 @@ def label_studio_texts(path: Path) -> Iterator[AnnotatedText]:
     """
     count, labelled = 0, False
     for line, task in json_values(path):
+        regions: dict[str, dict[str, Any]] = {}
         try:
-            text, results = _label_studio_fields(path, line, task)
-            regions: dict[str, dict[str, Any]] = {}
-            for one in results or ():
+            number, texts = task["id"], {name: one for name, one in task["data"].items() if isinstance(one, str)}
+            made = [one["result"] for one in task["annotations"] if not one.get("was_cancelled")]
+            for one in made[0] if made else ():
                 if one["type"] in ("labels", "choices"):
                     value, whole = one["value"], {"labels": [one["from_name"]]}
                     regions.setdefault(one["id"], {} if "start" in value else whole).update(value)
-            opinions = [
-                _opinion(path, line, category, polarity, region.get("text", ""))
-                for region in regions.values()
-                for category in region.get("labels", [""])
-                for polarity in region.get("choices", [""])
-            ]
         except (AttributeError, KeyError, TypeError):
             reason = "expected a task of Label Studio's JSON, with data and annotations, got another value"
             raise DataError(path, line, reason) from None
+        if "text" not in texts and len(texts) != 1:
+            reason = f"expected one text, or the key 'text', got {', '.join(texts) or 'no text'}"
+            raise DataError(path, line, f"task {number}: {reason}; rename the key of the text to 'text'")
+        if len(made) > 1:
+            reason = f"task {number}: expected one annotation, got {len(made)}; keep one of them"
+            raise DataError(path, line, reason)
+        text = texts.get("text", next(iter(texts.values())))
+        opinions = [
+            _opinion(path, line, category, polarity, region.get("text", ""))
+            for region in regions.values()
+            for category in region.get("labels", [""])
+            for polarity in region.get("choices", [""])
+        ]
         count, labelled = count + 1, labelled or bool(opinions)
-        left_out = "without annotation" if results is None else "" if text.strip() else "without text"
+        left_out = "" if made and text.strip() else "without text" if made else "without annotation"
         yield AnnotatedText(line, None, text, opinions, left_out)
     if not labelled:
         raise _no_opinions(path, f"{counted(count, 'task')} of Label Studio with no choices")
-
-
-def _label_studio_fields(path: Path, line: int, task: Any) -> tuple[str, list | None]:
-    """Returns the text of a task and the results of its annotation; None if it is skipped or not annotated."""
-    texts = {name: value for name, value in task["data"].items() if isinstance(value, str)}
-    if "text" not in texts and len(texts) != 1:
-        reason = f"task {task['id']}: expected one text, or the key 'text', got {', '.join(texts) or 'no text'}"
-        raise DataError(path, line, f"{reason}; rename the key of the text to 'text'")
-    made = [one["result"] for one in task["annotations"] if not one.get("was_cancelled")]
-    if len(made) > 1:
-        reason = f"task {task['id']}: expected one annotation, got {len(made)}; keep one of them"
-        raise DataError(path, line, reason)
-    return texts.get("text", next(iter(texts.values()))), made[0] if made else None
 
 
 def xml_texts(path: Path) -> Iterator[AnnotatedText]:
