@@ -127,8 +127,15 @@ def test_sentihood_has_its_published_sizes(sentihood):
     sizes = {split: len(rows) for split, rows in dataset.splits.items()}
     assert sizes == {"train": 15008, "dev": 3748, "test": 7516}
     assert Counter(row.label for row in dataset.splits["test"]) == {0: 6300, 1: 810, 2: 406}
-    assert dataset.overlap["train", "test"] == 36
+    assert dataset.overlap == {("train", "dev"): 25, ("train", "test"): 36, ("dev", "test"): 5}
     assert len(dataset.contexts) == 8
+    # The original texts differ in capitals and spaces, so fewer are equal.
+    texts = {
+        split: {item["text"] for item in json.loads((sentihood / f"sentihood-{split}.json").read_text())}
+        for split in ("train", "dev", "test")
+    }
+    assert len(texts["train"] & texts["test"]) == 21
+    assert len(texts["train"] & texts["dev"]) == 13
 
 
 def content(rows):

@@ -90,6 +90,17 @@ def test_contradictory_labels_are_counted_with_their_lines():
     )
 
 
+def test_opposed_targets_are_counted_where_no_rows_contradict():
+    def on(line, target, label, text="soup hot, wine sour"):
+        return replace(row(line, text, label), target=target)
+
+    rows = [on(200, "soup", GOOD), on(200, "wine", BAD), on(200, "tea", BAD), on(201, "soup", NONE, "fine")]
+    rows += [on(202, "soup", GOOD, "x"), on(202, "soup", BAD, "x"), on(202, "wine", BAD, "x")]
+    warnings = found({"train": [*clean(), *rows]})
+    assert warnings["contradictory_labels"].count == 1
+    assert warnings["opposed_targets"].examples == ("'food' of 'soup hot, wine sour': line 200 'good', line 200 'bad'",)
+
+
 def test_duplicate_rows_are_counted_with_their_lines():
     rows = [row(100 + n, f"copied {n // 3}", GOOD) for n in range(15)]
     warning = found({"train": [*clean(), *rows]})["duplicate_rows"]

@@ -1,5 +1,7 @@
-"""Published texts with opinions: SemEval-2014 to 2016, MAMS and GermEval 2017."""
+"""Published texts with opinions: SemEval-2014 to 2016, MAMS and GermEval 2017; exports of Label Studio."""
 
+import json
+import re
 from collections import Counter
 
 import pytest
@@ -7,6 +9,7 @@ from commands import fails
 from errors import error_cases, raises
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli.program import main
+from qacg_models.sentiment.data_warnings import evaluation_warnings
 from qacg_models.sentiment.dataset import load_data, load_file
 from qacg_models.sentiment.example import SEMEVAL, Source
 from qacg_models.sentiment.formats import find_format, germeval_texts, xml_texts
@@ -18,7 +21,7 @@ REVIEWS = """<?xml version="1.0" encoding="UTF-8"?>
  <Opinion target="Pasta" category="FOOD#QUALITY" polarity="positive" from="0" to="5"/>
  <Opinion target="wine" category="FOOD#QUALITY" polarity="negative" from="12" to="16"/>
  <Opinion target="wine" category="FOOD#QUALITY" polarity="neutral" from="12" to="16"/>
- <Opinion target="NULL" category="SERVICE#GENERAL" polarity="positive" from="0" to="0"/></Opinions></sentence>
+ <Opinion target="NULL" category="SERVICE#GENERAL" polarity="positive" from="6" to="10"/></Opinions></sentence>
 <sentence id="9:1"><text>We came on Monday.</text></sentence>
 <sentence id="9:2" OutOfScope="TRUE"><text>The rival is worse.</text></sentence>
 <sentence id="9:3" OutOfScope="NULL"><text>We left.</text><Opinions/></sentence>
@@ -86,7 +89,8 @@ def test_reviews_have_category_contexts_and_count_left_out(tmp_path):
     assert dataset.contexts == ("FOOD#QUALITY", "SERVICE#GENERAL")
     left_out = "left out of data.xml: 1 text marked OutOfScope"
     assert left_out in dataset.notes
-    # The opinions on pasta and wine do not contradict each other; the two on wine do.
+    # The two opinions on wine contradict each other, and hide that those on pasta and wine differ.
+    assert "opposed_targets" not in [one.code for one in dataset.warnings]
     assert [one.count for one in dataset.warnings if one.code == "contradictory_labels"] == [1]
     assert "line 3 'negative', line 3 'neutral'" in str(dataset.warnings)
     notes = []
@@ -160,6 +164,75 @@ def test_germeval_xml_and_lines_give_the_same_rows(tmp_path):
     assert texts[0] == texts[1] == ['Der "Zug" ist gut.'] * 2 + ["Bahn frei!"]
     assert find_format(lines).notes({lines: germeval_texts(lines)}) == ["left out of train.tsv: 1 text without text"]
     assert find_format(xml).notes({xml: xml_texts(xml)}) == ["left out of data.xml: 1 text without text"]
+
+
+def region(name, start, words, **controls):
+    """The results of a region in an export of Label Studio: one for each control."""
+    value = {"start": start, "end": start + len(words), "text": words}
+    return [{"id": name, "from_name": "-", "type": kind, "value": value | {kind: controls[kind]}} for kind in controls]
+
+
+def whole(control, choice):
+    return {"id": control, "from_name": control, "type": "choices", "value": {"choices": [choice]}}
+
+
+def task(number, text, *annotations):
+    return {"id": number, "data": {"text": text, "url": "a"}, "annotations": list(annotations)}
+
+
+def export(folder, *tasks, name="project-1.json"):
+    return write(folder, json.dumps(tasks), name)
+
+
+SOUP, WINE = region("a", 0, "Good soup", labels=["food"]), region("b", 11, "dear wine", labels=["drinks", "price"])
+GOOD, DEAR = region("a", 0, "Good soup", choices=["positive"]), region("b", 11, "dear wine", choices=["negative"])
+LINK = {"type": "relation", "from_id": "a", "to_id": "b"}
+DONE = {"result": [*SOUP, *WINE, *DEAR, *GOOD, LINK]}  # JSON_MIN and CSV list choices in this order, without regions
+
+
+def test_label_studio_choices_belong_to_their_regions(tmp_path):
+    skipped, no_opinion = task(2, "Hm.", {"was_cancelled": True, "result": []}), task(4, "Monday.", {"result": []})
+    path = export(tmp_path, task(1, "Good soup, dear wine.", DONE), skipped, task(3, "Later."), no_opinion)
+    assert find_format(path).name == "label-studio"
+    found, rows = read(path)
+    assert (found.labels, found.has_absent) == (("none", "negative", "positive"), True)
+    assert rows == [
+        ("text 1", "drinks", "dear wine", "negative"),
+        ("text 1", "food", "Good soup", "positive"),
+        ("text 1", "price", "dear wine", "negative"),
+        *[("text 4", aspect, "", "none") for aspect in found.aspects],
+    ]
+    assert load_data(path, ("train",), DataOptions(dev_fraction=0.5)).notes[-2] == (
+        "left out of project-1.json: 2 texts without annotation"
+    )
+
+
+def test_label_studio_choices_of_whole_texts_name_the_aspect(tmp_path):
+    made = {"result": [whole("food", "good"), whole("staff", "bad")]}
+    for name in ("train.json", "test.json"):
+        export(tmp_path, {"id": 1, "data": {"review": "Fine."}, "annotations": [made]}, name=name)
+    dataset = load_data(tmp_path, ("test",))
+    labels = dataset.task.labels
+    assert [(row.sentence, row.aspect, labels[row.label]) for row in dataset.splits["test"]] == [
+        ("Fine.", "food", "good"),
+        ("Fine.", "staff", "bad"),
+    ]
+
+
+LABEL_STUDIO = {
+    "...task 5: expected one annotation, got 2; keep one": task(5, "Good soup.", DONE, DONE),
+    "...task 5: expected one text, or the key 'text', got a, b": task(5, "") | {"data": {"a": "x", "b": "y"}},
+    "...polarity: expected a label, got 'food' without a polarity": task(5, "Good soup.", {"result": SOUP}),
+    "...category: expected a name, got an opinion without a category": task(5, "Good soup.", {"result": GOOD}),
+    "...expected a task of Label Studio's JSON": task(5, "Good soup.", {"result": [{"type": "labels"}]}),
+    "...got 1 task of Label Studio with no choices": task(5, "Good soup.", {"result": []}),
+}
+
+
+@error_cases(LABEL_STUDIO)
+def test_label_studio_unclear_task_raises(tmp_path, error, given):
+    with raises(f"DataError: project-1.json{error}"):
+        load_data(export(tmp_path, given), ("train",))
 
 
 NO_POLARITY = MAMS.replace(' polarity="positive"', "")
@@ -241,6 +314,9 @@ COUNTS = {
     "semeval2016/ABSA16_Laptops_Train_SB1_v2.xml": (1637, 1084, 188),
     "semeval2016/ABSA16_Restaurants_Train_English_SB2.xml": (1012, 327, 55, 41),
     "semeval2016/ABSA16_Laptops_Train_English_SB2.xml": (1210, 708, 123, 41),
+    # As in github.com/davidsbatista/GermEval-2017-Aspect-Based-Sentiment-Analysis: 2,590 texts, an early release.
+    "germeval2017/dev.tsv": (306, 1129, 1337),
+    "germeval2017/dev.xml": (306, 1129, 1337),
     "mams-acsa/train.xml": (1929, 2084, 3077),
     "mams-acsa/val.xml": (241, 259, 388),
     "mams-acsa/test.xml": (245, 263, 393),
@@ -252,3 +328,42 @@ def test_published_file_has_its_opinions(published_file, name, expected):
     _, rows = read(published_file(name))
     names = ("positive", "negative", "neutral", "conflict")
     assert Counter(label for *_, label in rows if label != "none") == dict(zip(names, expected))
+
+
+# Facts of the published files, counted without the readers, and what the readers and `qacg check` make of them.
+
+
+def test_semeval_2014_has_two_sentences_with_a_category_twice(published_file):
+    """Restaurants_Train.xml as distributed. Its second version, `_v2`, has 3,041 sentences."""
+    path = published_file("semeval2014/Restaurants_Train.xml")
+    sentences = re.split("<sentence id=", path.read_text(encoding="utf-8"))[1:]
+    named = [re.findall(r'<aspectCategory category="(.*?)"', one) for one in sentences]
+    assert (len(sentences), sum(map(len, named))) == (3044, 3714)
+    assert [len(one) - len(set(one)) for one in named if len(one) > len(set(one))] == [1, 1]
+    assert sum(label != "none" for *_, label in read(path)[1]) == 3712
+
+
+def test_semeval_2015_out_of_scope_null_is_a_text(published_file):
+    path = published_file("semeval2015/ABSA-15_Restaurants_Train_Final.xml")
+    scopes = Counter(re.findall(r'OutOfScope="(\w+)"', path.read_text(encoding="utf-8")))
+    assert scopes == {"TRUE": 40, "NULL": 1}
+    assert find_format(path).notes({path: xml_texts(path)}) == [f"left out of {path.name}: 40 texts marked OutOfScope"]
+
+
+def test_semeval_2016_targets_with_opposed_labels_are_counted(published_file):
+    """Four NULL targets have other positions than 0; 42 sentences give a category two polarities, 7 on one target."""
+    path = published_file("semeval2016/ABSA16_Restaurants_Train_SB1_v2.xml")
+    opinions = re.findall("<Opinion .*?>", path.read_text(encoding="utf-8"))
+    assert sum('target="NULL"' in one and 'from="0" to="0"' not in one for one in opinions) == 4
+    task, rows = read(path)
+    assert "NULL" not in {target for _, _, target, _ in rows}
+    found = {one.code: one.count for one in evaluation_warnings("train", load_file(path, task), task)}
+    # The texts "It was wonderful." occur twice, with other labels of two categories.
+    assert (found["opposed_targets"], found["contradictory_labels"]) == (42 - 7, 7 + 2)
+
+
+def test_germeval_2017_lines_without_pairs_have_four_fields(published_file):
+    path = published_file("germeval2017/dev.tsv")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert Counter(line.count("\t") + 1 for line in lines if line) == {5: 2054, 4: 536}
+    assert len(list(germeval_texts(path))) == 2590

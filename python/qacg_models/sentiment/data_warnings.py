@@ -144,15 +144,17 @@ def _few_rows(split: str, rows: Sequence[Example]) -> Iterator[DataWarning]:
 def _repeated_rows(
     split: str, rows: Sequence[Example], task: Task, index: Sequence[object] | None = None, *, duplicates: bool
 ) -> Iterator[DataWarning]:
-    """Yields at most one warning about contradictory labels and, with `duplicates`, one about duplicate rows.
+    """Yields at most one warning about contradictory labels, one about opposed targets, and one about duplicate rows.
 
     Two rows contradict each other if text, context and target are equal and the labels differ. They are duplicates if
-    the labels are equal too. The comparison of texts ignores case and repeated spaces.
+    the labels are equal too (with `duplicates` only). Targets are opposed if their labels of one text and context
+    differ, and no rows contradict each other. The comparison of texts ignores case and repeated spaces.
     """
     frame = frame_of(rows)
     codes, texts = frame["sentence"].factorize()
     frame = frame.assign(text=texts.map(normalized).factorize()[0][codes])
-    frame["key"] = frame.groupby(["text", "context", "target"], sort=False).ngroup()
+    frame["pair"] = frame.groupby(["text", "context"], sort=False).ngroup()
+    frame["key"] = frame.groupby(["pair", "target"], sort=False).ngroup()
     labels = frame.groupby("key")["label"].nunique()
     contradicted = frame[frame["key"].map(labels) > 1]
     if count := contradicted["key"].nunique():
@@ -162,6 +164,16 @@ def _repeated_rows(
             " different rows, and at most one of these labels is right; keep the right rows and delete the others"
         )
         yield DataWarning("contradictory_labels", split, message, count, _shown(shown, ["key"], task, index))
+    opposed = frame[~frame["pair"].isin(contradicted["pair"])]
+    opposed = opposed[opposed.groupby("pair")["label"].transform("nunique") > 1]
+    if count := opposed["pair"].nunique():
+        shown = opposed.drop_duplicates(["pair", "label"])
+        message = (
+            f"{counted(count, 'pair of text and aspect has', 'pairs of text and aspect have')} different labels for"
+            " different targets; the model does not read the target, so at most one of these labels is predicted"
+            " correctly; give such a pair one label, or accept these errors"
+        )
+        yield DataWarning("opposed_targets", split, message, count, _shown(shown, ["pair"], task, index))
     repeated = frame[frame.duplicated(["key", "label"])]
     if duplicates and len(repeated):
         message = (

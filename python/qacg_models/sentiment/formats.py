@@ -120,6 +120,15 @@ def is_germeval(path: Path) -> bool:
     return fields[:4] == _HEADER or _fits_germeval(fields[:5])
 
 
+def is_label_studio(path: Path) -> bool:
+    """Whether the first item of a JSON file is a task of Label Studio with its annotations."""
+    try:
+        _, first = next(json_values(path), (0, None))
+    except DataError:
+        return False  # reading the file raises the error
+    return isinstance(first, dict) and {"data", "annotations"} <= first.keys()
+
+
 def _first_line(path: Path) -> str:
     try:
         with path.open("rb") as handle:
@@ -244,6 +253,45 @@ def germeval_texts(path: Path) -> Iterator[AnnotatedText]:
 
 def _fits_germeval(fields: list[str]) -> bool:
     return len(fields) in (4, 5) and fields[2].lower() in _RELEVANCE and fields[3].lower() in _SENTIMENT
+
+
+def label_studio_texts(path: Path) -> Iterator[AnnotatedText]:
+    """Yields the texts of a JSON export of Label Studio.
+
+    An opinion is a region with labels (the categories) and choices (the polarities). A choice without a region is about
+    the whole text; the name of its control is the category. Tasks that are skipped or not annotated are left out.
+    """
+    count, labelled = 0, False
+    for line, task in json_values(path):
+        regions: dict[str, dict[str, Any]] = {}
+        try:
+            number, texts = task["id"], {name: one for name, one in task["data"].items() if isinstance(one, str)}
+            made = [one["result"] for one in task["annotations"] if not one.get("was_cancelled")]
+            for one in made[0] if made else ():
+                if one["type"] in ("labels", "choices"):
+                    value, whole = one["value"], {"labels": [one["from_name"]]}
+                    regions.setdefault(one["id"], {} if "start" in value else whole).update(value)
+        except (AttributeError, KeyError, TypeError):
+            reason = "expected a task of Label Studio's JSON, with data and annotations, got another value"
+            raise DataError(path, line, reason) from None
+        if "text" not in texts and len(texts) != 1:
+            reason = f"expected one text, or the key 'text', got {', '.join(texts) or 'no text'}"
+            raise DataError(path, line, f"task {number}: {reason}; rename the key of the text to 'text'")
+        if len(made) > 1:
+            reason = f"task {number}: expected one annotation, got {len(made)}; keep one of them"
+            raise DataError(path, line, reason)
+        text = texts.get("text", next(iter(texts.values())))
+        opinions = [
+            _opinion(path, line, category, polarity, region.get("text", ""))
+            for region in regions.values()
+            for category in region.get("labels", [""])
+            for polarity in region.get("choices", [""])
+        ]
+        count, labelled = count + 1, labelled or bool(opinions)
+        left_out = "" if made and text.strip() else "without text" if made else "without annotation"
+        yield AnnotatedText(line, None, text, opinions, left_out)
+    if not labelled:
+        raise _no_opinions(path, f"{counted(count, 'task')} of Label Studio with no choices")
 
 
 def xml_texts(path: Path) -> Iterator[AnnotatedText]:
@@ -378,7 +426,7 @@ def rows_of_texts(texts: Iterable[AnnotatedText], path: Path, task: Task) -> Ite
             if task.complete and found and found != [(one.target, one.polarity)]:
                 reason = f"{given!r}: expected one polarity for {one.category!r}, got two; keep one"
                 raise DataError(path, one.line, f"sentence {reason}")
-            if not (task.complete and found):  # SemEval-2014 repeats a category once; its pairs have one row for it
+            if not (task.complete and found):  # two sentences of SemEval-2014 repeat a category; its pairs do not
                 found.append((one.target, one.polarity))
         for aspect in task.aspects:
             repeats: Counter[str] = Counter()
@@ -466,12 +514,17 @@ def _own_table(path: Path, columns: Columns) -> DataFrame:
     return tables.read_table(path, columns, "csv" if path.suffix.lower() == ".txt" else None)
 
 
+def _is_own_table(path: Path) -> bool:
+    published = {".tsv": (is_sentihood, is_germeval), ".json": (is_label_studio,)}.get(path.suffix.lower(), ())
+    return not any(recognises(path) for recognises in published)
+
+
 OWN_TABLES = Format(
     "columns",
     lambda split: tuple(split + suffix for suffix in _SUFFIXES),
     table=_own_table,
     suffixes=_SUFFIXES,
-    recognises=lambda path: path.suffix.lower() != ".tsv" or not (is_sentihood(path) or is_germeval(path)),
+    recognises=_is_own_table,
 )
 # A folder can contain one data set in two published formats, which give the same rows. The format listed first is read.
 FORMATS = (
@@ -500,6 +553,13 @@ FORMATS = (
         texts=germeval_texts,
         suffixes=(".tsv",),
         recognises=is_germeval,
+    ),
+    Format(
+        "label-studio",
+        lambda split: (f"{split}.json",),
+        texts=label_studio_texts,
+        suffixes=(".json",),
+        recognises=is_label_studio,
     ),
     OWN_TABLES,
 )
