@@ -24,7 +24,7 @@ endif
 
 .PHONY: help run docs test test-all test-ci test-full test-selected test-engines lint types \
 	check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
-	check-faults test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels hub-kernel test-versions clean
+	check-faults check-runtimes test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels hub-kernel test-versions clean
 
 help: ## This list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -138,6 +138,10 @@ SEED ?=
 check-faults: OUT = build/faults
 check-faults: $(READY) ## Trainings and predictions that are killed, and on full disks: FAULTS=short SEED=1
 	$(PY) tests/check_faults.py --form $(FAULTS) $(SEED:%=--seed %) --out $(OUT)
+
+RUNTIMES ?=
+check-runtimes: $(READY) ## The model of `make run`, exported, in other runtimes (2 GB): RUNTIMES="--only tract --model mine"
+	$(PY) tests/check_runtimes.py $(RUNTIMES)
 
 test-gpu: OUT = build/test-gpu
 test-gpu: $(READY)-cuda ## The operator tests on the GPU of this machine: OUT=dir (QACG_BUILD_CUDA=0 without the CUDA library)

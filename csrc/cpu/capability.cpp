@@ -14,6 +14,7 @@
 #endif
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -52,6 +53,15 @@ struct Kind {
   }
 };
 
+int amx_error = 0;  // errno of Linux's refusal of AMX
+
+// The end of a reason for the choice of AVX-512 on a processor with AMX.
+std::string amx_refusal() {
+  if (amx_error == 0) return "";
+  const char* cause = ": a thread of this process has a signal stack below AT_MINSIGSTKSZ";
+  return "; Linux refused AMX with errno " + std::to_string(amx_error) + (amx_error == ENOSPC ? cause : "");
+}
+
 #if defined(__x86_64__)
 // Uses cpuid, because __builtin_cpu_supports depends on the compiler's runtime (Zig's does not support it). The names
 // of the bits are from Intel's manual.
@@ -87,7 +97,9 @@ bool has_amx() {
   return true;  // tests/check_sanitizers.py
 #elif defined(__linux__) && defined(SYS_arch_prctl)
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  return has(7, 0, kD, 22) && has(7, 0, kD, 24) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  if (!has(7, 0, kD, 22) || !has(7, 0, kD, 24)) return false;
+  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) amx_error = errno;
+  return amx_error == 0;
 #else
   return false;
 #endif
@@ -139,7 +151,7 @@ const Measured& measured() {
     std::snprintf(text, sizeof(text),
                   "%smeasured at first use: vdpbf16ps computes %.2f times float32's products per second",
                   faster ? "" : "widened to float32; ", gain);
-    return Measured{faster, text};
+    return Measured{faster, text + amx_refusal()};
   }();
   return found;
 }
@@ -175,7 +187,8 @@ Choice newest(Level level, Element element) {
   }
 #endif
   if (element == Element::kFloat16) return {kernels, "widened to float32; the newest available for float16"};
-  return {kernels, "the newest available"};
+  static const std::string why = "the newest available" + amx_refusal();
+  return {kernels, why.c_str()};
 }
 
 }  // namespace

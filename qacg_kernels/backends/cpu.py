@@ -112,5 +112,5 @@ def residuals(problem: Problem) -> Residuals:
     return Residuals(save_softmax_out=may_exceed(problem.longest_row, WHOLE_ROW_KEYS), save_quasi_out=False)
 
 
-def note(problem: Problem) -> str | None:
-    return None
+def note(problem: Problem) -> str:
+    return "{}: {}".format(*_choices()[str(problem.query.dtype).removeprefix("torch.")])

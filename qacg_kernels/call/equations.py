@@ -258,12 +258,13 @@ def bias_of_keys(
         hidden = hidden | (j >= key_lengths.view(-1, 1, 1, 1))
     if is_causal and of_each_query:
         hidden = hidden | (j > positions.unsqueeze(1))
-    logs = torch.zeros_like(mask, dtype=dtype) if mask.dtype == torch.bool else mask.to(dtype)
-    logs = logs.masked_fill(hidden, -torch.inf)
-    if is_causal and not of_each_query:
-        log_seen = logs.logcumsumexp(-1)[:, :, 0].index_select(-1, positions.clamp(max=keys - 1))
-    else:
-        log_seen = logs.logsumexp(-1)
+    by_query = is_causal and not of_each_query
+    at_query = lambda sums: sums[:, :, 0].index_select(-1, positions.clamp(max=keys - 1))  # noqa: E731
+    if mask.dtype == torch.bool:  # counted, because some runtimes compute the ReduceLogSumExp of an ONNX file wrongly
+        ones = (~hidden).to(dtype)
+        return -(at_query(ones.cumsum(-1)) if by_query else ones.sum(-1)).clamp(min=1).log()
+    logs = mask.to(dtype).masked_fill(hidden, -torch.inf)
+    log_seen = at_query(logs.logcumsumexp(-1)) if by_query else logs.logsumexp(-1)
     return -log_seen.masked_fill(log_seen == -torch.inf, 0.0)
 
 

@@ -7,7 +7,9 @@ import torch
 from cases import LAYOUT_CASES, SMALL, TILED
 from full_members import one_other_each
 from judging import assert_same_bits, check
+from processes import run_python
 
+from qacg_kernels import explain
 from qacg_kernels.backends import cpu
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -52,7 +54,7 @@ def test_older_kernels_have_equal_bits_on_3_threads(capability, set_threads):
 
 def test_bfloat16_is_widened_unless_its_products_are_faster(monkeypatch):
     monkeypatch.delenv("QACG_CPU_CAPABILITY", raising=False)
-    measured = re.search(r"vdpbf16ps does (\d+\.\d+) times", cpu.reasons_of_choice()["bfloat16"])
+    measured = re.search(r"vdpbf16ps computes (\d+\.\d+) times", cpu.reasons_of_choice()["bfloat16"])
     if measured is None:
         pytest.skip("this CPU does not have vdpbf16ps, or also has AMX")
     gain = float(measured[1])
@@ -63,6 +65,31 @@ def test_bfloat16_is_widened_unless_its_products_are_faster(monkeypatch):
 
 def test_forced_choice_has_its_reason(capability):
     assert set(cpu.reasons_of_choice().values()) == {"set by QACG_CPU_CAPABILITY"}
+    head = torch.randn(1, 1, 1, 8)
+    note = explain(head, head, head, head, head, torch.rand(1, 1, 1)).notes["cpu"]
+    assert note == f"{cpu.instruction_sets()['float32']}: set by QACG_CPU_CAPABILITY"
+
+
+SMALL_SIGNAL_STACK = """
+import ctypes
+from qacg_kernels import info
+
+class Stack(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+
+memory = ctypes.create_string_buffer(8192)
+stack = Stack(ctypes.addressof(memory), 0, len(memory))
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+print(info.render(info.collect()))
+"""
+
+
+def test_refused_amx_is_reported_with_its_cause(monkeypatch):
+    monkeypatch.delenv("QACG_CPU_CAPABILITY", raising=False)
+    if cpu.instruction_sets()["float32"] != "amx":
+        pytest.skip("this CPU does not have AMX")
+    cause = "; Linux refused AMX with errno 28: a thread of this process has a signal stack below AT_MINSIGSTKSZ"
+    assert run_python("-c", SMALL_SIGNAL_STACK).stdout.count(cause) == 2  # float32 and bfloat16
 
 
 def test_unknown_instruction_set_raises(monkeypatch):

@@ -236,15 +236,17 @@ BIAS = torch.linspace(-1, 1, 40).view(4, 2, 5)
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("strict", members([False, True], fast=[False]))
-@pytest.mark.parametrize("form", ["boolean mask", "quasi_bias", "module"])
+@pytest.mark.parametrize("form", ["boolean mask", "boolean mask and -log(keys)", "quasi_bias", "module"])
 def test_export_of_a_batch_size_that_depends_on_data(form, strict, backend, device):
     mask, bias = MASK_OF_KEYS.to(device), BIAS.to(device)
     module = qk.FusedQuasiAttention(16, 2, backend=backend).eval().to(device)
 
     def attend(keep, *inputs):
         rows, *heads = (t[keep] for t in inputs)
-        option = dict(attn_mask=mask[rows]) if form == "boolean mask" else dict(quasi_bias=bias[rows])
-        return qk.quasi_attention(*heads, **option, backend=backend)
+        options = dict(quasi_bias=bias[rows]) if form == "quasi_bias" else dict(attn_mask=mask[rows])
+        if form.endswith("-log(keys)"):
+            options["quasi_bias"] = "-log(keys)"
+        return qk.quasi_attention(*heads, **options, backend=backend)
 
     if form == "module":
         model = Calling(lambda keep, x, mask: module(x[keep], mask[keep], context=x[keep])[0], module)

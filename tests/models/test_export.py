@@ -7,6 +7,7 @@ import shlex
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from commands import error_of
@@ -121,6 +122,15 @@ def test_export_of_every_classifier_passes_its_check(name, tmp_path):
     assert trained.model.config._attn_implementation == "fused", "the model is unchanged"
     assert found.passed and (tmp_path / "out.onnx").is_file(), str(found)
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
+    operators = {node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node}
+    assert "ReduceLogSumExp" not in operators, "MNN ignores its axes"
+
+
+def test_exported_file_can_be_quantized_by_onnxruntime(folder, tmp_path):
+    from onnxruntime.quantization import quantize_dynamic
+
+    quantize_dynamic(folder / "model.onnx", tmp_path / "quantized.onnx")
+    assert any(node.op_type == "MatMulInteger" for node in onnx.load(tmp_path / "quantized.onnx").graph.node)
 
 
 def test_export_of_a_16_bit_model_raises(folder, tmp_path):

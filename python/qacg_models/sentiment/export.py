@@ -100,13 +100,12 @@ def export(
         if int8 and has_context_layers(trained.model):
             fold_context(trained.model)
         say("tracing the model")
-        graph = trace(trained)
+        graph = trace(trained).model_proto
+        # The exporter stores wrong shapes for constants that it has transposed, which other programs reject.
+        del graph.graph.value_info[:]
         say(f"writing onnx{' in int8' if int8 else ''}")
         with explain_write_errors(output.absolute().parent):
-            if int8:
-                onnx.save(to_int8(graph.model_proto), made)
-            else:
-                graph.save(made, external_data=False)
+            onnx.save(to_int8(graph) if int8 else graph, made)
         checked = with_longest(rows, trained.record.max_length)
         say(f"comparing the file with the model on {counted(len(checked), 'example')}")
         options = onnxruntime.SessionOptions()
@@ -294,7 +293,6 @@ def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
     for field, entries in ((graph.node, nodes), (graph.initializer, kept)):
         del field[:]
         field.extend(entries)
-    del graph.value_info[:]  # the exporter stores wrong shapes for constants that it has transposed
     head = _HEAD.replace("OPSET", str(next(one.version for one in model.opset_import if not one.domain)))
     model.functions.extend(onnx.parser.parse_function(head + body) for body in (_QUANTIZE, _MULTIPLY))
     model.opset_import.append(helper.make_opsetid(_DOMAIN, 1))

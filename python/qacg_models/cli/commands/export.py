@@ -1,4 +1,4 @@
-"""`qacg export`: writes a trained model as one file for other programs, or as a page that predicts in a browser."""
+"""`qacg export`: writes a trained model, or its tokenizer, as one file for other programs or a page for browsers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from qacg_models.errors import InputError
 
 USES_MODELS = True
-PAGE = "page"
-SUFFIXES = {"onnx": ".onnx", PAGE: ".html"}
+ONNX, PAGE, TOKENIZER = "onnx", "page", "tokenizer"
+SUFFIXES = {ONNX: ".onnx", PAGE: ".html", TOKENIZER: ".mjs"}
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")  # required in addition to torch
 CHECKED_ROWS = 500  # a row is a text with an aspect; more take longer, and fewer miss rare differences
 HELP = "write a trained model as one ONNX file, or as an offline page, checked against the model"
@@ -23,7 +23,8 @@ DESCRIPTION = (
     " The metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared"
     " with the model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status"
     " is 1. With --int8, 3 % of the labels may differ, and each probability by 0.5. A page contains an int8 model and"
-    " its runtime: in a browser, the page predicts texts or a CSV without a network."
+    " its runtime: in a browser, the page predicts texts or a CSV without a network. The module that --to tokenizer"
+    " writes is the page's tokenizer, for a program in Node that runs the ONNX file."
 )
 
 
@@ -31,7 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s MODEL --output FILE [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     parser.add_argument(
-        "--to", choices=("onnx", PAGE), default="onnx", help="format: .onnx or .html (default: %(default)s)"
+        "--to",
+        choices=tuple(SUFFIXES),
+        default=ONNX,
+        help="format: .onnx, .html, or the tokenizer as .mjs for Node (default: %(default)s)",
     )
     parser.add_argument(
         "--int8",
@@ -51,13 +55,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
-    from qacg_models.sentiment.export import export, rows_at_hand
-    from qacg_models.sentiment.report.model_page import RUNTIME_ARCHIVE, page_facts, read_runtime, write_model_page
+    from qacg_models.sentiment.report import write_text
+    from qacg_models.sentiment.report.model_page import (
+        RUNTIME_ARCHIVE,
+        page_facts,
+        read_runtime,
+        tokenizer_module,
+        write_model_page,
+    )
     from qacg_models.sentiment.trained_model import load_trained
 
     to_page, output = arguments.to == PAGE, arguments.output
     runtime = read_runtime(arguments.runtime or Path(RUNTIME_ARCHIVE)) if to_page else None
     trained = load_trained(arguments.model)
+    if arguments.to == TOKENIZER:
+        write_text(output, tokenizer_module(page_facts(trained)))
+        return 0
+    from qacg_models.sentiment.export import export, rows_at_hand
+
     rows, source = rows_at_hand(trained, arguments.model, CHECKED_ROWS)
     say = lambda line: print(f"{line} ...", file=sys.stderr)  # noqa: E731
     convert = partial(export, trained, rows=rows, int8=arguments.int8 or to_page, say=say)
@@ -95,10 +110,12 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError(f"output: expected a new file, got {output}, which exists. Set --overwrite to replace it.")
     check_writable("output", output)
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing and arguments.to != TOKENIZER:
         raise InputError(
             f"to: expected the packages {', '.join(missing)}, which are not installed. Run pip install"
             f" {' '.join(missing)}."
         )
     if arguments.runtime is not None and arguments.to != PAGE:
         raise InputError(f"runtime: expected --to {PAGE} with --runtime, got {arguments.to}. Omit --runtime.")
+    if arguments.int8 and arguments.to == TOKENIZER:
+        raise InputError(f"int8: expected --to {ONNX} or {PAGE} with --int8, got {TOKENIZER}. Omit --int8.")

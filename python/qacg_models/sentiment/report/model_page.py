@@ -109,6 +109,12 @@ def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: byte
     write_text(path, page_html("Aspect sentiment", lead, sections, style=style, script=script, policy=_POLICY))
 
 
+def tokenizer_module(facts: dict) -> str:
+    """Returns the page's tokenizer, with the result of `page_facts`, as a JavaScript module for Node."""
+    data = f"export const facts = JSON.parse({json.dumps(json.dumps(facts))});"
+    return f"{page_file('wordpiece.js')}\n{data}\nexport const tokenizer = new WordPiece(facts.tokenizer);\n"
+
+
 def tokenizer_facts(tokenizer: PreTrainedTokenizerFast) -> dict:
     """Returns vocabulary, special tokens, normalization, and classes of characters of a WordPiece tokenizer.
 
@@ -162,7 +168,7 @@ def _normalizer(known: dict | None) -> tuple[bool, dict]:
 
 def _expect(name: str, found: object, expected: object) -> None:
     if found != expected:
-        raise InputError(f"tokenizer: expected the {name} {expected} for --to page, got {found}. {_ADVICE}")
+        raise InputError(f"tokenizer: expected the {name} {expected}, got {found}. {_ADVICE}")
 
 
 def _classes(clean: bool, ideographs: bool, strip_accents: bool) -> dict[str, list[list[int]]]:
