@@ -160,12 +160,12 @@ def test_predict_out_of_memory_halves_the_batch(ask, monkeypatch, caplog, of_cud
     plain, seen = ask.trained.model.forward, []
     monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(4, of_cuda, seen), plain))
     found = [one.probabilities for answers in ask(texts) for one in answers]
-    assert seen == [15, 7, 3, 3, 3, 3, 3]
+    assert seen == [15, 8, 4, 4, 3, 3, 1]  # rows of 11 to 15 tokens
     for mine, other in zip(found, expected, strict=True):
         assert mine == pytest.approx(other, abs=1e-6)
     assert [record.getMessage() for record in caplog.records] == [
-        "a batch of 15 rows does not fit into memory; reducing the batch size to 7",
-        "a batch of 7 rows does not fit into memory; reducing the batch size to 3",
+        "a batch of 15 rows does not fit into memory; reducing batches to 112 tokens",
+        "a batch of 8 rows does not fit into memory; reducing batches to 52 tokens",
     ]
     monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(0, of_cuda, []), plain))
     with raises("InputError: text: expected a text that fits into memory, got ... tokens"):

@@ -126,7 +126,7 @@ def test_train_prints_and_records_its_thread_count(cgroup, three_threads, small_
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 @pytest.mark.parametrize(
     ("flags", "line"),
-    [([], "64 rows per batch, 1 CPU thread"), (["--threads=2", "--batch-size=5"], "5 rows per batch, 2 CPU threads")],
+    [([], "512 rows per batch, 1 CPU thread"), (["--threads=2", "--batch-size=5"], "5 rows per batch, 2 CPU threads")],
 )
 def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, capsys, monkeypatch):
     seen, plain = [], trained_model.predict_logits
@@ -143,8 +143,8 @@ def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, caps
     (model / "training.json").write_text(json.dumps(record))
     asked = {"predict": ["--text", "good food"], "evaluate": ["--data", str(data)]}[command]
     assert main([command, str(model), *asked, *flags]) == 0
-    assert capsys.readouterr().err == f"{line} (--batch-size, --threads)\n"
-    assert seen == [(5, 2) if flags else (64, 1)]
+    assert capsys.readouterr().err == f"at most {line} (--batch-size, --threads)\n"
+    assert seen == [(5, 2) if flags else (512, 1)]
 
 
 @pytest.mark.parametrize("loads", ["parent", "child"])

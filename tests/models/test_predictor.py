@@ -1,13 +1,16 @@
 """Predictor: from a DataFrame to a DataFrame, in chunks, with rows that cannot be used."""
 
 import pickle
+from itertools import chain, pairwise
 
+import numpy as np
 import pandas as pd
 import pytest
 from errors import raises
-from qacg_models.sentiment.predictor import Predictor, UnusableRows
+from qacg_models.sentiment import trained_model
+from qacg_models.sentiment.predictor import Predictor, UnusableRows, examples_of
 from qacg_models.sentiment.trained_model import load_trained
-from untrained import OWN, TEXTS
+from untrained import OWN, TEXTS, write_model
 
 SHARES = [f"p({label})" for label in OWN.labels]
 
@@ -76,6 +79,40 @@ def test_predict_packs_texts_by_length(predictor, monkeypatch):
     predictor.predict(pd.DataFrame({"text": texts}), aspects=["food"], batch_size=4)
     lengths = [length for batch in seen for length in batch.tolist()]
     assert [len(batch) for batch in seen] == [4, 4, 2] and lengths == sorted(lengths) != lengths[::-1]
+
+
+SHARING = {"fields": {"context_from_layer": 1, "context_standalone": True}}
+
+
+@pytest.mark.parametrize("made", [{}, SHARING, {"kind": "bert"}], ids=["apart", "shared", "without contexts"])
+def test_logits_of_token_batches_equal_single_rows(made, tmp_path, monkeypatch):
+    trained, seen = load_trained(write_model(tmp_path / "model", **made)), []
+    long, texts = "great " * 99, ["slow " * (number % 5 + 1) for number in range(10)]
+    rows = examples_of(trained, [*texts[:7], long, *texts[7:]])
+    alone = np.concatenate([trained.logits([row]) for row in rows])
+    monkeypatch.setattr(trained_model, "CPU_TOKENS", 40)
+    plain = trained_model.PackingCollator.__call__
+    monkeypatch.setattr(
+        trained_model.PackingCollator,
+        "__call__",
+        lambda self, features: seen.append([len(f["input_ids"]) for f in features]) or plain(self, features),
+    )
+    assert np.allclose(trained.logits(rows), alone, atol=1e-6)
+    lengths = [*chain(*seen)]
+    assert len(lengths) == len(rows) and lengths == sorted(lengths)
+    assert all(len(batch) * batch[-1] <= 40 for batch in seen if batch[1:])
+    assert all((len(batch) + 1) * after[0] > 40 for batch, after in pairwise(seen)), "batches are full"
+    assert [lengths[-1]] * 3 == [*seen[-3], *seen[-2], *seen[-1]] and lengths[-1] == 48, "long rows are alone"
+    assert trained.logits([]).shape == (0, 3)
+
+
+def test_logits_of_several_windows_keep_the_order(predictor, monkeypatch):
+    rows, bars = examples_of(predictor.trained, ["slow " * (number * 7 % 9 + 1) for number in range(10)]), []
+    expected, plain = predictor.trained.logits(rows), trained_model.progress_bar
+    monkeypatch.setattr(trained_model, "SORTED_TOGETHER", 8)
+    monkeypatch.setattr(trained_model, "progress_bar", lambda *given: bars.append(plain(*given)) or bars[-1])
+    assert np.allclose(predictor.trained.logits(rows), expected, atol=1e-6)
+    assert [(bar.n, bar.total) for bar in bars] == [(30, 30)]
 
 
 @pytest.mark.parametrize(

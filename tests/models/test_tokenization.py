@@ -1,6 +1,7 @@
 """Tokenizers, encoded examples and padding."""
 
 import unicodedata
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -49,6 +50,16 @@ def test_encode_examples_truncates_the_longer_segment(tokenizer):
     tokens = tokenizer.convert_ids_to_tokens(features[0]["input_ids"])
     assert tokens == ["[CLS]", *["is"] * 8, "[SEP]", "location", "-", "1", "-", "safety", "[SEP]"]
     assert cut == 1
+
+
+@pytest.mark.parametrize(("standalone", "texts"), [(True, 2), (False, 4)])
+def test_encode_examples_tokenises_equal_inputs_once(tokenizer, standalone, texts):
+    rows = [row(text, context) for text in ("is cheap", "is " * 30) for context in CONTEXTS] * 2
+    spy = Mock(wraps=tokenizer)
+    found, cut = encode_examples(rows, spy, CONTEXTS, 16, standalone)
+    assert len(spy.call_args.args[0]) == texts
+    assert found == [encode_examples([one], tokenizer, CONTEXTS, 16, standalone)[0][0] for one in rows]
+    assert cut == 4
 
 
 def test_train_tokenizer_is_deterministic(tokenizer):

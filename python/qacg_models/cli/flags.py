@@ -120,7 +120,8 @@ def given_data_options(arguments: argparse.Namespace) -> dict[str, object]:
 
 def add_model_flags(parser: argparse._ActionsContainer) -> None:
     """Adds the flags of a command that runs a trained model: batch size, threads, attention, device and int8."""
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="rows per batch (default: %(default)s)")
+    rows = "maximum number of rows per batch (default: %(default)s)"
+    parser.add_argument("--batch-size", type=int, default=512, metavar="N", help=rows)
     threads = "CPU threads; 0: torch's default (default: as in training)"
     parser.add_argument("--threads", type=int, metavar="N", help=threads)
     attention = "implementation of attention (default: that of training)"
@@ -148,7 +149,7 @@ def print_machine_line(trained: TrainedModel, batch_size: int) -> None:
     if is_main():
         threads = "" if trained.model.device.type != "cpu" else f", {counted(trained.thread_count, 'CPU thread')}"
         flags = "--batch-size, --threads" if threads else "--batch-size"
-        print(f"{counted(batch_size, 'row')} per batch{threads} ({flags})", file=sys.stderr)
+        print(f"at most {counted(batch_size, 'row')} per batch{threads} ({flags})", file=sys.stderr)
 
 
 def check_range(name: str, value: int, least: int, most: int) -> None:

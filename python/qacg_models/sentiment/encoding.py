@@ -127,20 +127,30 @@ def encode_examples(
         raise InputError(f"context: expected one of {', '.join(contexts)}, got {unknown!r}")
     if not rows:
         return [], 0
+    # A model that gets contexts by id reads the same text for each of them; it is tokenised once.
+    pairs = [(row.sentence, "" if context_standalone else row.context) for row in rows]
+    distinct = dict.fromkeys(pairs)
+    texts, names = map(list, zip(*distinct))
     batch = tokenizer(
-        [row.sentence for row in rows],
-        None if context_standalone else [row.context for row in rows],
+        texts,
+        None if context_standalone else names,
         truncation="longest_first",
         max_length=max_length,
         return_token_type_ids=True,
+        return_attention_mask=False,
     )
+    encoded = {
+        pair: {"input_ids": tokens, "token_type_ids": types}
+        for pair, tokens, types in zip(distinct, batch["input_ids"], batch["token_type_ids"])
+    }
     features = [
-        {"input_ids": tokens, "token_type_ids": types}
+        encoded[pair]
         | ({} if row.label is None else {"labels": row.label})
         | ({} if ids is None else {"context_ids": ids[row.context]})
-        for row, tokens, types in zip(rows, batch["input_ids"], batch["token_type_ids"])
+        for pair, row in zip(pairs, rows)
     ]
-    return features, sum(bool(encoding.overflowing) for encoding in batch.encodings)
+    cut = {pair for pair, encoding in zip(distinct, batch.encodings) if encoding.overflowing}
+    return features, sum(pair in cut for pair in pairs)
 
 
 class FeatureTable(Sequence[dict]):
@@ -356,8 +366,3 @@ def batch_maker(
     if model.config._attn_implementation == "fused" and max_length is None:
         return PackingCollator(share_texts)
     return PaddingCollator(tokenizer.pad_token_id, share_texts, max_length)
-
-
-def by_length(lengths: Sequence[int]) -> list[int]:
-    """Returns row indices ordered by length, shortest first, so that batches have little padding."""
-    return sorted(range(len(lengths)), key=lengths.__getitem__)

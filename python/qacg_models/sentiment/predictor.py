@@ -141,7 +141,7 @@ class Predictor:
         aspects: Sequence[str] | None = None,
         targets: Sequence[str] | None = None,
         by: str = "text",
-        batch_size: int = 64,
+        batch_size: int = 512,
         min_confidence: float | None = None,
         on_empty: str = "raise",
         keep: Sequence[str] = (),
@@ -154,7 +154,8 @@ class Predictor:
                 the only aspect of each row.
             aspects, targets: names, for rows without their own; None: all aspects, and the targets in the text.
             by: "text", "sentence" or "document" (`combine`), the unit of a prediction.
-            batch_size: maximum number of pairs of a text (or sentence) and a context in one batch.
+            batch_size: maximum number of pairs of a text (or sentence) and a context in one batch. The number of tokens
+                is limited too (`predict_logits`).
             min_confidence: predictions with a lower probability are marked "uncertain" in the column `certainty`, the
                 others "certain"; None: no such column.
             on_empty: for rows with an empty text, target or aspect: "raise" UnusableRows, or "skip" the prediction.

@@ -39,7 +39,7 @@ from qacg_models.sentiment.calibration import (
     read_calibration,
     write_calibration,
 )
-from qacg_models.sentiment.encoding import PackingCollator, PaddingCollator, by_length, encode_examples, load_tokenizer
+from qacg_models.sentiment.encoding import PackingCollator, PaddingCollator, encode_examples, load_tokenizer
 from qacg_models.sentiment.example import Example, Task
 from qacg_models.sentiment.metrics import (
     Metrics,
@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SORTED_TOGETHER = 8192  # number of rows that are encoded and sorted by length at a time
+# Maximum number of tokens in a batch of several rows, with padding. Larger batches are not faster on a CPU, where the
+# hidden states of more tokens do not fit into the caches. On a GPU they save launches.
+CPU_TOKENS, GPU_TOKENS = 4096, 32768
 
 
 @dataclass(frozen=True)
@@ -139,17 +142,17 @@ class TrainedModel:
         """Returns the unpadded model inputs of each row (`encode_examples`)."""
         return _features(self.model, self.tokenizer, rows, self.record.max_length)
 
-    def logits(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
+    def logits(self, rows: Sequence[Example], batch_size: int = 512) -> np.ndarray:
         """Returns (N, classes) float64 logits, without temperature scaling, as `predict_logits` does."""
         with cpu_threads(self.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
-    def probabilities(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
+    def probabilities(self, rows: Sequence[Example], batch_size: int = 512) -> np.ndarray:
         """Returns `logits` as (N, classes) float64 probabilities, with temperature scaling."""
         return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
-        """Returns the task's metrics of the model on labelled rows, in batches of 64 rows."""
+        """Returns the task's metrics of the model on labelled rows."""
         return self.judge(rows, self.logits(rows))(None)
 
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
@@ -234,17 +237,19 @@ def predict_logits(
     tokenizer: PreTrainedTokenizerFast,
     rows: Sequence[Example],
     max_length: int,
-    batch_size: int = 64,
+    batch_size: int = 512,
 ) -> np.ndarray:
     """Returns (N, classes) float64 logits, in the order of `rows`, whose labels are ignored.
 
-    Batches consist of rows with similar lengths. If a batch does not fit into memory, a warning is logged and the size
-    of this and all later batches is halved. A progress bar is shown for more than SORTED_TOGETHER rows.
+    Batches consist of at most `batch_size` rows with similar lengths, and of at most CPU_TOKENS or GPU_TOKENS tokens,
+    except a batch of one row. If a batch does not fit into memory, a warning is logged, and this and all later batches
+    have at most half as many tokens. A progress bar is shown for more than SORTED_TOGETHER rows.
     """
     check_count("batch_size", batch_size)
     collate: PackingCollator | PaddingCollator = PaddingCollator(tokenizer.pad_token_id)
     if isinstance(model, EncoderPreTrainedModel):  # a class of transformers reads no packed batch
         collate = PackingCollator(getattr(model.config, "shares_texts", False))
+    most = CPU_TOKENS if model.device.type == "cpu" else GPU_TOKENS
     logits = np.empty((len(rows), model.config.num_labels))
     with (
         nullcontext() if len(rows) > SORTED_TOGETHER else hidden_bars(),
@@ -256,10 +261,13 @@ def predict_logits(
         model.eval()
         for first in range(0, len(rows), SORTED_TOGETHER):
             features = _features(model, tokenizer, rows[first : first + SORTED_TOGETHER], max_length)
-            order = by_length([len(feature["input_ids"]) for feature in features])
+            lengths = np.array([len(feature["input_ids"]) for feature in features])
+            order = lengths.argsort(kind="stable")  # batches have little padding, and the rows of a text stay together
             start, found = 0, []
             while start < len(order):
                 chosen = order[start : start + batch_size]
+                sizes = lengths[chosen] * np.arange(1, len(chosen) + 1)  # tokens of the first 1, 2, ... rows, padded
+                chosen = chosen[: max(1, sizes.searchsorted(most, "right"))]
                 batch = collate([features[index] for index in chosen])
                 batch.pop("labels", None)
                 try:
@@ -273,19 +281,17 @@ def predict_logits(
                         raise
                     if len(chosen) == 1:
                         raise InputError(
-                            "text: expected a text that fits into memory, got"
-                            f" {len(features[chosen[0]]['input_ids'])} tokens. Use another device, or a model with a"
-                            " smaller maximum length."
+                            f"text: expected a text that fits into memory, got {lengths[chosen[0]]} tokens. Use another"
+                            " device, or a model with a smaller maximum length."
                         ) from None
-                    batch_size = len(chosen) // 2
+                    most = int(sizes[len(chosen) - 1]) // 2
                     logger.warning(
-                        "a batch of %d rows does not fit into memory; reducing the batch size to %d",
-                        *(len(chosen), batch_size),
+                        "a batch of %d rows does not fit into memory; reducing batches to %d tokens", len(chosen), most
                     )
                 else:
                     start += len(chosen)
                     bar.update(len(chosen))
-            logits[first + np.array(order)] = torch.cat(found).double().cpu().numpy()  # waits for a GPU once
+            logits[first + order] = torch.cat(found).double().cpu().numpy()  # waits for a GPU once
     return logits
 
 

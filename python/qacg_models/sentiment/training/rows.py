@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 
 from qacg_models.errors import InputError
 from qacg_models.sentiment.dataset import Dataset
-from qacg_models.sentiment.encoding import FeatureTable, by_length
+from qacg_models.sentiment.encoding import FeatureTable
 from qacg_models.sentiment.example import Example, text_fraction
 from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.utils.text import counted
@@ -69,7 +69,7 @@ def encode_splits(
             " random (all aspects of a sentence together); the final metrics use all rows"
         )
     train, features = encode("train", dataset.splits["train"]), encode(split, rows)
-    order = by_length(features.lengths().tolist())
+    order = features.lengths().argsort(kind="stable").tolist()  # batches have little padding
     features, rows = [*features], [*rows]
     return EncodedSplits(train, [features[index] for index in order], [rows[index] for index in order])
 
