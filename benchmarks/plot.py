@@ -68,8 +68,8 @@ def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palett
         panels = _speedup_panels(times)
         columns = min(2, len(panels))
         lines = -(-len(panels) // columns)
-        height = 0.9 + 3.0 * lines
-        figure, axes = plt.subplots(lines, columns, figsize=(5.2 * columns, height), squeeze=False, sharey=True)
+        size = (5.2 * columns, 0.9 + 3.0 * lines)
+        figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, sharey=True)
         for axis, (title, cases) in zip(axes.flat, panels.items()):
             _draw_bars(axis, cases, names, colours, palette)
             axis.set_title(title, fontsize=9)
@@ -79,7 +79,7 @@ def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palett
             line[0].set_ylabel("times as fast as eager")
         patches = [plt.Rectangle((0, 0), 1, 1, color=colours[name]) for name in names]
         figure.legend(patches, names, loc="upper center", ncols=len(names), frameon=False)
-        _finish(figure, times, path, palette, rect=(0, 0.5 / height, 1, 1 - 0.4 / height))
+        _finish(figure, times, path, palette, legend=0.4)
     plt.close(figure)
 
 
@@ -88,7 +88,7 @@ def draw_applications(measured: Sequence[records.ApplicationRecord], path: str, 
     plt = pyplot()
     records.require_one_origin(measured)
     with plt.rc_context(_colours(palette)):
-        figure, axis = plt.subplots(figsize=(10.4, 0.9 + 0.36 * len(measured)))
+        figure, axis = plt.subplots(figsize=(10.4, 1.1 + 0.34 * len(measured)))
         for place, one in enumerate(measured):
             own = one.implementation.startswith(records.OWN)
             axis.barh(place, one.rows_per_second, color=palette.kernels[0] if own else palette.greys[COMPILED])
@@ -100,7 +100,7 @@ def draw_applications(measured: Sequence[records.ApplicationRecord], path: str, 
         axis.invert_yaxis()
         axis.set_xlabel("rows a second")
         axis.spines[["top", "right"]].set_visible(False)
-        _finish(figure, measured, path, palette, rect=(0, 0.04, 1, 1))
+        _finish(figure, measured, path, palette)
     plt.close(figure)
 
 
@@ -110,12 +110,13 @@ def _colours(palette: Palette) -> dict[str, str]:
     return dict.fromkeys(ink, palette.ink) | dict.fromkeys(paper, palette.paper)
 
 
-def _finish(figure, drawn: Sequence[records.Record], path: str, palette: Palette, rect: tuple) -> None:
-    """Adds the source of the records below the plot, and saves it."""
+def _finish(figure, drawn: Sequence[records.Record], path: str, palette: Palette, legend: float = 0.0) -> None:
+    """Adds the source of the records below the plot, and saves it; `legend` is the height at the top in inches."""
     notes = [str(drawn[0].origin), *records.state_note(drawn), *records.contention_note(drawn)]
     footer = "\n".join(textwrap.wrap(" ".join(notes), 120))
     figure.text(0.5, 0.01, footer, ha="center", fontsize=7, color=palette.faint)
-    figure.tight_layout(rect=rect)
+    height = figure.get_figheight()
+    figure.tight_layout(rect=(0, 0.5 / height, 1, 1 - legend / height))
     figure.savefig(path, dpi=160, metadata={"Date": None} if path.endswith(".svg") else None)
 
 
