@@ -1,6 +1,6 @@
 """Times the prediction of aspects: `python -m benchmarks.applications --model runs/demo --out DIR`.
 
-A row is a text, one of the bundled reviews of dev and test, with an aspect. The implementations are `Predictor` in its
+A row is one of 120 bundled reviews of the test split with an aspect. The implementations are `Predictor` in its
 precisions, the exported file in other runtimes, and the pipeline of transformers that classifies pairs of text and
 aspect with a BERT of MiniLM's size. They run interleaved in one process. `Predictor` makes its own batches, the others
 get batches of 64 rows that are sorted by length. An implementation whose library is missing is left out.
@@ -37,8 +37,7 @@ Application = tuple[Callable[[], object], str]
 class Work:
     """The model, the rows, and what the implementations share."""
 
-    def __init__(self, model: Path, texts: int | None, threads: int, folder: str) -> None:
-        """Reads the model and all bundled reviews of dev and test, or `texts` of them."""
+    def __init__(self, model: Path, texts: int, threads: int, folder: str) -> None:
         from qacg_models.sentiment.dataset import load_data, sample_reviews
         from qacg_models.sentiment.options import DataOptions
         from qacg_models.sentiment.predictor import examples_of
@@ -46,8 +45,8 @@ class Work:
 
         self.load = partial(load_trained, model, threads=threads)
         self.trained, self.threads, self.folder = self.load(), threads, Path(folder)
-        splits = load_data(sample_reviews(), ("dev", "test"), DataOptions(wide=True)).splits
-        self.texts = [*dict.fromkeys(row.sentence for split in splits.values() for row in split)][:texts]
+        reviews = load_data(sample_reviews(), ("test",), DataOptions(wide=True)).splits["test"]
+        self.texts = [*dict.fromkeys(row.sentence for row in reviews)][:texts]
         self.rows = examples_of(self.trained, self.texts)
 
     def in_package(self, precision: str) -> Application:
@@ -180,7 +179,7 @@ def _measure(options: argparse.Namespace) -> int:
     torch.set_num_threads(options.threads)
     source = records.origin()
     print(source, flush=True)
-    texts, rounds = (20, 2) if options.quick else (None, 7)
+    texts, rounds = (20, 2) if options.quick else (120, 7)
     effort, ready = timing.Effort(seconds=0, fewest_rounds=rounds, most_rounds=rounds, warmup_rounds=1), {}
     with tempfile.TemporaryDirectory() as folder:
         for name, build in Work(options.model, texts, options.threads, folder).builders().items():
