@@ -1,6 +1,6 @@
 """Plots the speed-up over eager, one panel per dtype, pass and dropout: `python -m benchmarks.plot FILES -o speed.svg`.
 
-Requires matplotlib.
+Records of applications are plotted as rows a second. Requires matplotlib.
 """
 
 import argparse
@@ -64,14 +64,12 @@ def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palett
     names = [name for name in IMPLEMENTATIONS if any(one.implementation == name for one in times)]
     kernels = (name for name in names if name not in palette.greys)
     colours = palette.greys | dict(zip(kernels, palette.kernels))
-    ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    paper = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
-    with plt.rc_context(dict.fromkeys(ink, palette.ink) | dict.fromkeys(paper, palette.paper)):
+    with plt.rc_context(_colours(palette)):
         panels = _speedup_panels(times)
         columns = min(2, len(panels))
         lines = -(-len(panels) // columns)
-        height = 0.9 + 3.0 * lines
-        figure, axes = plt.subplots(lines, columns, figsize=(5.2 * columns, height), squeeze=False, sharey=True)
+        size = (5.2 * columns, 0.9 + 3.0 * lines)
+        figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, sharey=True)
         for axis, (title, cases) in zip(axes.flat, panels.items()):
             _draw_bars(axis, cases, names, colours, palette)
             axis.set_title(title, fontsize=9)
@@ -81,11 +79,45 @@ def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palett
             line[0].set_ylabel("times as fast as eager")
         patches = [plt.Rectangle((0, 0), 1, 1, color=colours[name]) for name in names]
         figure.legend(patches, names, loc="upper center", ncols=len(names), frameon=False)
-        footer = "\n".join(textwrap.wrap(" ".join([str(times[0].origin), *records.contention_note(times)]), 120))
-        figure.text(0.5, 0.01, footer, ha="center", fontsize=7, color=palette.faint)
-        figure.tight_layout(rect=(0, 0.5 / height, 1, 1 - 0.4 / height))
-        figure.savefig(path, dpi=160, metadata={"Date": None} if path.endswith(".svg") else None)
+        _finish(figure, times, path, palette, legend=0.4)
     plt.close(figure)
+
+
+def draw_applications(measured: Sequence[records.ApplicationRecord], path: str, palette: Palette = LIGHT) -> None:
+    """Draws a bar of the rows a second of every implementation, with quartiles."""
+    plt = pyplot()
+    records.require_one_origin(measured)
+    with plt.rc_context(_colours(palette)):
+        figure, axis = plt.subplots(figsize=(10.4, 1.1 + 0.34 * len(measured)))
+        for place, one in enumerate(measured):
+            own = one.implementation.startswith(records.OWN)
+            axis.barh(place, one.rows_per_second, color=palette.kernels[0] if own else palette.greys[COMPILED])
+            slowest, fastest = (1e3 * one.rows / ms for ms in (one.q3_ms, one.q1_ms))
+            axis.plot([slowest, fastest], [place, place], color=palette.ink, linewidth=1)
+            text = f" {one.rows_per_second:.0f}"
+            axis.text(max(fastest, one.rows_per_second), place, text, va="center", fontsize=8)
+        axis.set_yticks(range(len(measured)), [f"{one.implementation} ({one.ran})" for one in measured], fontsize=8)
+        axis.invert_yaxis()
+        axis.set_xlabel("rows a second")
+        axis.spines[["top", "right"]].set_visible(False)
+        _finish(figure, measured, path, palette)
+    plt.close(figure)
+
+
+def _colours(palette: Palette) -> dict[str, str]:
+    ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    paper = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    return dict.fromkeys(ink, palette.ink) | dict.fromkeys(paper, palette.paper)
+
+
+def _finish(figure, drawn: Sequence[records.Record], path: str, palette: Palette, legend: float = 0.0) -> None:
+    """Adds the source of the records below the plot, and saves it; `legend` is the height at the top in inches."""
+    notes = [str(drawn[0].origin), *records.state_note(drawn), *records.contention_note(drawn)]
+    footer = "\n".join(textwrap.wrap(" ".join(notes), 120))
+    figure.text(0.5, 0.01, footer, ha="center", fontsize=7, color=palette.faint)
+    height = figure.get_figheight()
+    figure.tight_layout(rect=(0, 0.5 / height, 1, 1 - legend / height))
+    figure.savefig(path, dpi=160, metadata={"Date": None} if path.endswith(".svg") else None)
 
 
 def _speedup_panels(times: Sequence[records.TimeRecord]) -> dict[str, dict[object, dict[str, records.TimeRecord]]]:
@@ -119,7 +151,7 @@ def _draw_bars(axis, cases, names, colours, palette: Palette) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.plot", description="Draws bars of the speed-up over eager."
+        prog="python -m benchmarks.plot", description="Draws bars of the speed-up over eager, or of rows a second."
     )
     parser.add_argument("files", nargs="+", help="files of records of one machine and commit")
     parser.add_argument("-o", "--output", default="speed.svg", help="an .svg, .png or .pdf file (default: %(default)s)")
@@ -130,7 +162,12 @@ def main(arguments: list[str] | None = None) -> int:
 
     def draw() -> int:
         found = records.chosen(records.load(options.files), dtype=options.dtypes, mode=options.modes)
-        draw_speedups(found, options.output, DARK if options.dark else LIGHT)
+        applications = [one for one in found if isinstance(one, records.ApplicationRecord)]
+        palette = DARK if options.dark else LIGHT
+        if applications:
+            draw_applications(applications, options.output, palette)
+        else:
+            draw_speedups(found, options.output, palette)
         return 0
 
     return exit_status(draw)

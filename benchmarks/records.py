@@ -16,6 +16,9 @@ from benchmarks.cases import FLOP_CONVENTION, FULL, LAMBDA, Case, Shape
 from qacg_kernels import info
 from qacg_kernels.utils.source_revision import checkout_of
 
+# Rows are of one state of the AMX tiles if the ratios of the tiles' rate to that of multiply-adds differ by less than
+# this factor. The tiles of a virtual machine have run at 3.4 to 4.4 and at 8.5 times the rate of multiply-adds.
+STATE_BAND = 1.5
 MOST_CONTENTION = 0.05  # if other processes used more than this share of the CPU, a time should not be quoted
 
 
@@ -59,6 +62,10 @@ class Origin:
     @property
     def instruction_sets(self) -> list[str]:
         return sorted(set((self.machine["instruction_sets"] or {}).values()))
+
+    @property
+    def has_amx(self) -> bool:
+        return "amx" in self.instruction_sets
 
     @property
     def machine_name(self) -> str:
@@ -148,6 +155,7 @@ class TimeRecord(CaseRecord):
     ratio_q3: float | None
     flop_convention: str = FLOP_CONVENTION
     matrix_peak_gflops: float | None = None  # of the fastest matrix product in this dtype, in the same rounds
+    product_gflops: dict[str, float] | None = None  # `cpu.product_rates` of one thread in the same rounds
     kind: str = "time"
 
     @property
@@ -218,6 +226,7 @@ class StepRecord:
     cpu_contention: float | None
     sentences_per_second: float
     ratio_to_released: float | None  # median of the released operations in float32, padded, over this median
+    product_gflops: dict[str, float] | None = None  # as in TimeRecord
     kind: str = "step"
 
     def __str__(self) -> str:
@@ -226,6 +235,30 @@ class StepRecord:
             f"{self.size} {self.mode} {self.dtype}, {self.implementation}: {self.median_ms / self.batches:.4g} ms a "
             f"batch ({self.min_ms / self.batches:.4g} at best), {self.sentences_per_second:.4g} sentences/s{ratio}"
         )
+
+
+# Names of implementations in application records begin with these.
+OWN, ONNX_RUNTIME, OPENVINO, PIPELINE = "qacg", "ONNX Runtime", "OpenVINO", "pipeline of sentence pairs"
+
+
+@dataclass(frozen=True)
+class ApplicationRecord:
+    """The time to predict the aspects of texts; all implementations run interleaved in one process."""
+
+    origin: Origin
+    implementation: str
+    ran: str  # library, version and precision
+    rows: int  # texts times aspects
+    median_ms: float  # for all rows, from texts to labels
+    min_ms: float
+    q1_ms: float
+    q3_ms: float
+    repeats: int
+    cpu_contention: float | None
+    rows_per_second: float
+    equal_labels: float | None  # share of the rows with the label of this package in float32; None for another model
+    product_gflops: dict[str, float] | None = None  # as in TimeRecord
+    kind: str = "application"
 
 
 @dataclass(frozen=True)
@@ -246,8 +279,10 @@ class CeilingRecord:
         return f"{self.product} in {self.dtype}: {self.gflops:.4g} GFLOP/s"
 
 
-Record = TimeRecord | MemoryRecord | OverheadRecord | StepRecord | CeilingRecord
-KINDS = {cls.kind: cls for cls in (TimeRecord, MemoryRecord, OverheadRecord, StepRecord, CeilingRecord)}
+Record = TimeRecord | MemoryRecord | OverheadRecord | StepRecord | ApplicationRecord | CeilingRecord
+KINDS = {
+    cls.kind: cls for cls in (TimeRecord, MemoryRecord, OverheadRecord, StepRecord, ApplicationRecord, CeilingRecord)
+}
 
 
 _SHARED = "shared"
@@ -370,6 +405,22 @@ def chosen(records: Iterable[Record], **kept: Sequence[object] | None) -> list[R
         if not isinstance(record, TimeRecord)
         or all(values is None or getattr(record, name) in values for name, values in kept.items())
     ]
+
+
+def of_one_state(rates: Iterable[dict[str, float] | None]) -> bool:
+    """Whether all `product_gflops` are of one state of the AMX tiles; those without tiles are of any state."""
+    ratios = [one["amx"] / one["fma"] for one in rates if one and "amx" in one]
+    return not ratios or max(ratios) < STATE_BAND * min(ratios)
+
+
+def state_note(records: Sequence[Record]) -> list[str]:
+    """The rates of products beside the records of one machine with AMX, and a warning if they are of several states."""
+    rates = [one for record in records if "amx" in (one := getattr(record, "product_gflops", None) or {})]
+    if not rates:
+        return []
+    spans = [(name, min(one[name] for one in rates), max(one[name] for one in rates)) for name in rates[0]]
+    note = "GFLOP/s of one thread: " + ", ".join(f"{name} {least:.4g} to {most:.4g}" for name, least, most in spans)
+    return [f"{note}." if of_one_state(rates) else f"{note}. The AMX tiles had several states: compare rows of one."]
 
 
 def contention_note(records: Sequence[Record]) -> list[str]:

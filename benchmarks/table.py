@@ -26,17 +26,18 @@ def markdown(measured: Sequence[records.Record]) -> str:
     def of(kind: type) -> list:
         return [one for one in measured if isinstance(one, kind)]
 
-    times, steps = of(records.TimeRecord), of(records.StepRecord)
+    times, steps, applications = of(records.TimeRecord), of(records.StepRecord), of(records.ApplicationRecord)
     tables = (
         (_time_table, times),
         (_overhead_table, of(records.OverheadRecord)),
         (_memory_table, of(records.MemoryRecord)),
         (_step_table, steps),
+        (_application_table, applications),
         (_ceiling_line, of(records.CeilingRecord)),
     )
     blocks = [table(found) for table, found in tables if found]
     source = (_legend(times) + " " if times else "") + str(measured[0].origin)
-    return "\n\n".join([*blocks, source, *records.contention_note([*times, *steps])])
+    return "\n\n".join([*blocks, source, *records.state_note(measured), *records.contention_note(measured)])
 
 
 def of_machines(measured: Sequence[records.Record]) -> str:
@@ -62,7 +63,7 @@ def of_machines(measured: Sequence[records.Record]) -> str:
         for case in shared
     ]
     header = ["machine", "(B,H,L,D)", "dtype", "pass", "dropout", *(f"{name}, ms" for name in names)]
-    sources = [str(own[0].origin) for own in by_machine.values()]
+    sources = [" ".join([str(own[0].origin), *records.state_note(own)]) for own in by_machine.values()]
     return "\n\n".join([markdown_table(header, lines, 5), _legend(times), *sources, *records.contention_note(times)])
 
 
@@ -142,6 +143,16 @@ def _step_cell(record: records.StepRecord | None) -> str:
         return ""
     ratio = "" if record.ratio_to_released is None else f" ({record.ratio_to_released:.1f}x)"
     return f"{_three_digits(record.sentences_per_second)}{ratio}"
+
+
+def _application_table(found: Sequence[records.ApplicationRecord]) -> str:
+    lines = []
+    for one in found:
+        equal = "" if one.equal_labels is None else f"{one.equal_labels:.2%}"
+        slowest, fastest = (f"{1e3 * one.rows / ms:.0f}" for ms in (one.q3_ms, one.q1_ms))
+        lines.append([one.implementation, one.ran, f"{one.rows_per_second:.0f}", f"{slowest} to {fastest}", equal])
+    header = ["implementation", "library and precision", "rows/s", "quartiles", "labels equal to those in float32"]
+    return f"{markdown_table(header, lines, 2)}\n\n{found[0].rows} rows, medians of interleaved runs."
 
 
 def _three_digits(number: float) -> str:

@@ -14,6 +14,7 @@ from benchmarks.cases import FORWARD, FORWARD_BACKWARD, PARAGRAPHS, QUICK_SHAPES
 from benchmarks.implementations.registry import BACKENDS, COMPILED, COMPOSITION, EAGER, IMPLEMENTATIONS, ONE_MAP
 from benchmarks.measure import agreement
 from benchmarks.measure.timing import make_step
+from qacg_kernels.backends import cpu
 
 _ROUNDS = 7
 _MODES = (FORWARD, FORWARD_BACKWARD)
@@ -55,4 +56,5 @@ def test_attention(benchmark, parity, case, name):
 
     benchmark.group = str(case)
     benchmark.extra_info.update(records.case_fields(case), implementation=name, threads=torch.get_num_threads())
+    benchmark.extra_info.update(product_gflops=cpu.product_rates())  # the state of AMX tiles
     benchmark.pedantic(step, setup=next_turn, rounds=_ROUNDS, warmup_rounds=2)

@@ -1,4 +1,4 @@
-"""Reports on this installation and machine: `python -m qacg_kernels.info [--json]`.
+"""Reports on this installation and machine: `python -m qacg_kernels.info [--json] [--rates]`.
 
 The report is for bug reports and benchmark records. If the processor's name or the GPUs cannot be determined, their
 fields have the text of the error.
@@ -65,6 +65,9 @@ def render(facts: dict[str, object]) -> str:
         f"torch uses {host['torch_instruction_set']}",
         f"cpu library   {_library_line(library)}",
     ]
+    if "product_rates" in facts:
+        found = ", ".join(f"{name} {rate:.4g}" for name, rate in facts["product_rates"].items())
+        lines.append("products      " + (f"{found} GFLOP/s of one thread" if found else "not measured"))
     for name, state in facts["backends"].items():
         state_text = "available" if state["available"] else "not available: " + "; ".join(state["reasons"])
         state_text += "".join(f"; not on {device}: {'; '.join(why)}" for device, why in state["not_on"].items())
@@ -161,8 +164,10 @@ def main(arguments: list[str] | None = None) -> None:
         description="Prints the versions, backends and devices of this installation.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    facts = collect()
-    print(json.dumps(facts, indent=2) if parser.parse_args(arguments).json else render(facts))
+    parser.add_argument("--rates", action="store_true", help="measure the rates of products (AVX-512 BF16, AMX)")
+    options = parser.parse_args(arguments)
+    facts = collect() | ({"product_rates": cpu.product_rates()} if options.rates else {})
+    print(json.dumps(facts, indent=2) if options.json else render(facts))
 
 
 if __name__ == "__main__":

@@ -179,6 +179,8 @@ def make_calls(count: int, levels: list[str]) -> None:
                 done += 1
             if level == "amx":
                 check(case, "cpu", dtype, "cpu")
+        if level == "amx" and cpu.product_rates().keys() != set(cpu.PRODUCTS):
+            raise AssertionError(f"product_rates: expected {cpu.PRODUCTS}, got {cpu.product_rates()}")
         print(f"{level}: {len(cases)} calls at {', '.join(map(str, THREADS))} threads", file=sys.stderr, flush=True)
     missing = [level for level in LEVELS if level not in here]
     print(f"{done} calls by {', '.join(levels)}; this machine lacks {', '.join(missing) or 'none'}", flush=True)

@@ -38,8 +38,9 @@ def time_records(
     cpu_contention: float | None,
     source: records.Origin,
     matrix_peak_gflops: float | None = None,
+    product_gflops: dict[str, float] | None = None,
 ) -> list[records.TimeRecord]:
-    """Makes the records of one case from the seconds that `timing.interleave` returned."""
+    """Makes the records of one case from the seconds and rates of `timing.interleave_in_one_state`."""
     found = []
     for name, own in seconds.items():
         quartiles = records.Quartiles.of([1e3 * s for s in own])
@@ -62,6 +63,7 @@ def time_records(
                 ratio_q1=paired and records.rounded(paired.q1),
                 ratio_q3=paired and records.rounded(paired.q3),
                 matrix_peak_gflops=matrix_peak_gflops and records.rounded(matrix_peak_gflops),
+                product_gflops=product_gflops,
             )
         )
     return found
@@ -167,14 +169,17 @@ class Session:
     def _times(self, case: Case, calls: dict[str, Call], sets: list[Inputs]) -> list[records.Record]:
         """Times calls that have been checked, interleaved with the matrix product."""
         steps = {name: timing.make_step(call, case, sets) for name, call in calls.items()}
-        product, peak = self._products.get(case.dtype), None
+        product, peak, rates = self._products.get(case.dtype), None, None
         if product is not None:
             steps[product.name] = product.step
         contention = timing.CpuContention()
-        seconds = timing.interleave(steps, self._effort)
+        if case.device == "cpu":
+            seconds, rates = timing.interleave_in_one_state(steps, self._effort)
+        else:
+            seconds = timing.interleave(steps, self._effort)
         if product is not None:
             peak = product.gflops(records.Quartiles.of(seconds.pop(product.name)).median)
-        return time_records(case, seconds, contention.share(), self._source, peak)
+        return time_records(case, seconds, contention.share(), self._source, peak, rates)
 
     def _each(self, case: Case, measurements: dict[str, Callable[[], records.Record]]) -> list[records.Record]:
         """Runs the measurements one after another and returns the records of the successful ones."""

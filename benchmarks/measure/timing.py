@@ -3,6 +3,7 @@
 import gc
 import itertools
 import os
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import torch
 
+from benchmarks import records
 from benchmarks.cases import BACKWARD, FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case, Inputs
 from benchmarks.implementations.registry import Call
+from qacg_kernels.backends import cpu
 
 Step = Callable[[int], float]
 
@@ -170,3 +173,27 @@ def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]
     finally:
         gc.enable()
     return seconds
+
+
+def interleave_in_one_state(
+    steps: dict[str, Step], effort: Effort
+) -> tuple[dict[str, list[float]], dict[str, float] | None]:
+    """`interleave` on the CPU; also returns the rates of products in these rounds (`cpu.product_rates`), None without.
+
+    The rates are medians. Rounds in which the AMX tiles ran in another state than in the median round are left out.
+    """
+    rates: list[dict[str, float]] = []
+
+    def measure(_turn: int) -> float:
+        rates.append(cpu.product_rates())
+        return 0.0
+
+    seconds = interleave({**steps, "products": measure}, effort)
+    del seconds["products"], rates[: effort.warmup_rounds]
+    if "amx" in rates[0]:
+        middle = sorted(rates, key=lambda one: one["amx"] / one["fma"])[len(rates) // 2]
+        same = [records.of_one_state((one, middle)) for one in rates]
+        seconds = {name: list(itertools.compress(own, same)) for name, own in seconds.items()}
+        rates = list(itertools.compress(rates, same))
+    medians = {name: records.rounded(statistics.median(one[name] for one in rates)) for name in rates[0]}
+    return seconds, medians or None

@@ -69,8 +69,12 @@ def measure(
         for dtype in dtypes:
             steps[name, dtype] = _make_step(runner, mode, dtype, batches)
     contention = timing.CpuContention()
-    seconds = timing.interleave(steps, effort)
-    return step_records(seconds, contention.share(), source, Workload.of(size, mode, sentences.source, batches))
+    rates = None
+    if device == "cpu":
+        seconds, rates = timing.interleave_in_one_state(steps, effort)
+    else:
+        seconds = timing.interleave(steps, effort)
+    return step_records(seconds, contention.share(), source, Workload.of(size, mode, sentences.source, batches), rates)
 
 
 def _make_step(runner: Runner, mode: str, dtype: str, batches: list[Batch]) -> Callable[[int], float]:
@@ -109,8 +113,9 @@ def step_records(
     cpu_contention: float | None,
     source: records.Origin,
     workload: Workload,
+    product_gflops: dict[str, float] | None = None,
 ) -> list[records.StepRecord]:
-    """Makes the records of one workload from the seconds that `timing.interleave` returned."""
+    """Makes the records of one workload from the seconds and rates of `timing.interleave_in_one_state`."""
     quartiles = {key: records.Quartiles.of([1e3 * s for s in own]) for key, own in seconds.items()}
     released = quartiles.get((RELEASED, "float32"))
     return [
@@ -130,6 +135,7 @@ def step_records(
             cpu_contention=cpu_contention,
             sentences_per_second=records.rounded(1e3 * workload.sentences / own.median),
             ratio_to_released=released and records.rounded(released.median / own.median),
+            product_gflops=product_gflops,
         )
         for (name, dtype), own in quartiles.items()
     ]

@@ -6,8 +6,8 @@ interrupted run, if the checkout has no local changes and neither commit nor ver
 
 `--corners` measures the targets of `plans.CORNER_CASES` instead, interleaved with eager. They are 86 cases in three
 dtypes, inference and training steps, with 1 to 8 queries and 1 to 32,768 keys, or with 128 queries and one key.
-`--records FILES` measures nothing and compares stored records of operators and of whole steps with the targets `cpu`
-and `steps`.
+`--records FILES` measures nothing and compares stored records of operators, whole steps and applications with the
+targets `cpu`, `steps` and, of a processor with AMX, `amx` and `applications`.
 """
 
 import argparse
@@ -56,14 +56,14 @@ def _measure(options: argparse.Namespace) -> int:
     print(source, flush=True)
     backend = options.backend or _preferred()
     print(f"parity: {agreement.require_parity()} checks passed", flush=True)
-    name, group, effort = "targets", "cpu", timing.THOROUGH
+    name, groups, effort = "targets", ["cpu", *(["amx"] if source.has_amx else [])], timing.THOROUGH
     if options.corners:
-        name, group, effort = "corners", "corners", _CORNER_EFFORT
+        name, groups, effort = "corners", ["corners"], _CORNER_EFFORT
     if options.quick:
         name, effort = f"{name}-quick", timing.QUICK  # records of few repeats get a file of their own
     writer = records.Writer(options.out, name, source, resume=True)
     session = Session(writer, source, effort, time.monotonic() + 60 * options.minutes)
-    targets = [target for target in TARGETS[group] if options.stretch or not target.stretch]
+    targets = [target for group in groups for target in TARGETS[group] if options.stretch or not target.stretch]
     items = merged_items(targets, backend)
     if not options.corners:  # no target of the corner cases is a share of the ceiling
         session.measure_ceilings(dict.fromkeys(item.case.dtype for item in items), "cpu")
@@ -79,9 +79,8 @@ def _judge_files(options: argparse.Namespace) -> int:
     measured = records.load(options.records)
     records.require_one_origin(measured)
     backend = options.backend or "cpu"
-    print_results(
-        [target.judge(backend, measured) for group in ("cpu", "steps") for target in TARGETS[group]], measured
-    )
+    groups = ["cpu", "steps", *(["amx", "applications"] if measured and measured[0].origin.has_amx else [])]
+    print_results([target.judge(backend, measured) for group in groups for target in TARGETS[group]], measured)
     return 0
 
 

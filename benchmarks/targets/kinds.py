@@ -1,6 +1,6 @@
 """Kinds of performance targets. A kind defines which cases to measure, and when their records meet a target."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,6 +25,16 @@ class Result:
 
 
 NOT_MEASURED = "not measured"
+OTHER_STATE = "not comparable: the AMX tiles ran at other rates"
+
+
+def _result(what: str, target: str, stretch: bool, compare: Callable, *found: records.Record | None) -> Result:
+    """The result of comparing records; None stands for a record that is missing."""
+    if None in found:
+        return Result(what, target, NOT_MEASURED, False, stretch)
+    if not records.of_one_state(getattr(one, "product_gflops", None) for one in found):
+        return Result(what, target, OTHER_STATE, False, stretch)
+    return Result(what, target, *(compare(*found) or (NOT_MEASURED, False)), stretch)
 
 
 def _latest(kind: str, case: Case, name: str, measured: Sequence[records.Record]) -> records.Record | None:
@@ -64,10 +74,7 @@ class Target:
         """Returns the result for a backend: the target, the measured value, and whether the value meets the target."""
         what, target = self.describe(backend)
         found = [_latest(self.kind, case, name, measured) for case, name in self.reads(backend)]
-        compared = None if None in found else self.compare(*found)
-        if compared is None:
-            return Result(what, target, NOT_MEASURED, False, self.stretch)
-        return Result(what, target, *compared, self.stretch)
+        return _result(what, target, self.stretch, self.compare, *found)
 
     def describe(self, backend: str) -> tuple[str, str]:
         """Texts for the measured quantity and for the target value."""
@@ -267,13 +274,46 @@ class StepSpeedUp:
         target = f"at least {self.at_least:g}x"
         own = found.get((self.size, self.mode, self.implementation, self.dtype))
         other = found.get((self.size, self.mode, self.baseline, "float32"))
-        if own is None or other is None:
-            return Result(what, target, NOT_MEASURED, False, self.stretch)
+        return _result(what, target, self.stretch, self.compare, own, other)
+
+    def compare(self, own: records.StepRecord, other: records.StepRecord) -> tuple[str, bool]:
+        """The measured value as text and whether it meets the target."""
         ratio = other.median_ms / own.median_ms
-        return Result(what, target, f"{ratio:.2f}x", ratio >= self.at_least, self.stretch)
+        return f"{ratio:.2f}x", ratio >= self.at_least
 
 
-def merged_items(targets: Sequence[Target | StepSpeedUp], backend: str) -> list[Item]:
+@dataclass(frozen=True)
+class ApplicationSpeedUp:
+    """The fastest precision of this package predicts `at_least` times as many rows as the fastest of some baselines."""
+
+    baselines: tuple[str, ...]  # prefixes of their names
+    at_least: float
+    stretch: bool = False
+
+    def items(self, backend: str) -> list[Item]:
+        """Returns no items, since `benchmarks.applications` measures applications."""
+        return []
+
+    def judge(self, backend: str, measured: Sequence[records.Record]) -> Result:
+        """Returns the result: the target, the measured value, and whether the value meets the target."""
+        found = sorted(
+            (one for one in measured if isinstance(one, records.ApplicationRecord)),
+            key=lambda one: -one.rows_per_second,
+        )
+        fastest = (
+            next((one for one in found if one.implementation.startswith(names)), None)
+            for names in (records.OWN, self.baselines)
+        )
+        what, target = f"rows predicted vs {' or '.join(self.baselines)}", f"at least {self.at_least:.3g}x"
+        return _result(what, target, self.stretch, self.compare, *fastest)
+
+    def compare(self, own: records.ApplicationRecord, other: records.ApplicationRecord) -> tuple[str, bool]:
+        """The measured value as text and whether it meets the target."""
+        ratio = own.rows_per_second / other.rows_per_second
+        return f"{ratio:.2f}x ({own.implementation}, {other.implementation})", ratio >= self.at_least
+
+
+def merged_items(targets: Sequence[Target | StepSpeedUp | ApplicationSpeedUp], backend: str) -> list[Item]:
     """The items to measure for a list of targets: one item per case and kind, those of kind TIME first.
 
     In each item, the baselines come before `backend`.
@@ -292,14 +332,13 @@ def print_results(results: Sequence[Result], measured: Sequence[records.Record])
     """Prints the results, the ceilings that they refer to, and how many targets are met."""
     best = records.fastest_products(measured)
     lines = [*map(str, results), *(f"ceiling: {product}" for product in best.values())]
-    on_amx = any((one.origin.machine.get("instruction_sets") or {}).get("float32") == "amx" for one in best.values())
-    if on_amx and "bfloat16" in best:
+    if any(one.origin.has_amx for one in best.values()) and "bfloat16" in best:
         lines.append(
             f"On AMX the kernels compute a float32 product as six bfloat16 products: "
             f"{best['bfloat16'].gflops / 6:.4g} GFLOP/s at the bfloat16 ceiling. A share of the float32 ceiling may "
             "exceed 1."
         )
-    lines += records.contention_note(measured)
+    lines += [*records.state_note(measured), *records.contention_note(measured)]
     for title, chosen in (
         ("targets", [one for one in results if not one.stretch]),
         ("stretch targets", [one for one in results if one.stretch]),

@@ -3,6 +3,9 @@
     cpu      any instruction set; stretch targets are for two threads with AVX-512 (`benchmarks.targets`)
     corners  decoding steps, tiny sequences and single keys (`benchmarks.targets --corners`)
     steps    whole steps of a model (`benchmarks.end_to_end`)
+    amx      operators on processors with AMX, besides `cpu` (`benchmarks.targets`)
+    applications
+             predictions of the demo's model on processors with AMX (`benchmarks.applications`)
     gpu      bfloat16 on an H200 (`benchmarks.gpu`)
 
 Targets of time in `cpu` are shares of the fastest matrix product of the machine, or ratios to another implementation or
@@ -10,7 +13,7 @@ dtype. In `cpu`, multiples of eager's speed are stretch targets, because eager s
 and this time varies by half between runs.
 """
 
-from benchmarks import model_steps
+from benchmarks import model_steps, records
 from benchmarks.cases import (
     BACKWARD,
     DOCUMENTS,
@@ -26,6 +29,7 @@ from benchmarks.cases import (
     TILED_FLOPS,
     VECTORS,
     Case,
+    Shape,
 )
 from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, ONE_MAP
 from benchmarks.plans import (
@@ -41,6 +45,7 @@ from benchmarks.plans import (
     gpu_shape,
 )
 from benchmarks.targets.kinds import (
+    ApplicationSpeedUp,
     CeilingShare,
     CountedRate,
     HostOverhead,
@@ -142,6 +147,26 @@ _STEPS = [
     StepSpeedUp("base-12", model_steps.TRAINING, model_steps.PACKED, "float32", model_steps.BERT, 0.8, stretch=True),
 ]
 
+# Time over that of one map, of a target and its stretch target.
+_AMX_LIMITS = {("bfloat16", FORWARD): (0.65, 0.5), ("float32", FORWARD_BACKWARD): (1.0, 0.9)}
+_AMX_SHAPES = (Shape(16, 12, 128, 64), Shape(4, 12, 512, 64), Shape(1, 12, 2048, 64))
+_AMX = [
+    SpeedUp(Case(shape, dtype, mode), stretch=stretch, baseline=ONE_MAP, at_least=1 / limits[stretch])
+    for (dtype, mode), limits in _AMX_LIMITS.items()
+    for stretch in (False, True)
+    for shape in _AMX_SHAPES
+]
+# Rows a second of the build before these targets, over those of ONNX Runtime: the last two targets are 2.5 and 3.5
+# times the rate of that build.
+_EARLIER = 2136 / 395
+_RUNTIMES = (records.ONNX_RUNTIME, records.OPENVINO)
+_APPLICATIONS = [
+    ApplicationSpeedUp(_RUNTIMES, 5),
+    ApplicationSpeedUp(_RUNTIMES, 8, stretch=True),
+    ApplicationSpeedUp((f"{records.ONNX_RUNTIME} float32",), 2.5 * _EARLIER),
+    ApplicationSpeedUp((f"{records.ONNX_RUNTIME} float32",), 3.5 * _EARLIER, stretch=True),
+]
+
 # Forward targets of a GPU were set for executed FLOP, 8 L S D: this is the counted share, 6 / 8.
 _COUNTED = QUASI_ATTENTION_FLOPS[FORWARD] / TILED_FLOPS[FORWARD]
 # Counted TFLOP/s by head size and pass at 4,096 keys. The forwards execute 400 and 450 at these rates.
@@ -208,9 +233,11 @@ def _gpu() -> list[Target]:
     return targets
 
 
-TARGETS: dict[str, list[Target | StepSpeedUp]] = {
+TARGETS: dict[str, list[Target | StepSpeedUp | ApplicationSpeedUp]] = {
     "cpu": _cpu(),
     "corners": [SpeedUp(case, baseline=EAGER, at_least=_corner_factor(case)) for case in CORNER_CASES],
     "steps": _STEPS,
+    "amx": _AMX,
+    "applications": _APPLICATIONS,
     "gpu": _gpu(),
 }

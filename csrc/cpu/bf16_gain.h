@@ -1,4 +1,5 @@
-// Measures how many products per second vdpbf16ps computes relative to float32's multiply-add, on registers only.
+// Measures how many products per second vdpbf16ps computes relative to float32's multiply-add, on registers only, and
+// runs products of either kind for the rates of qacg_cpu_product_rate.
 //
 // The ratio is not looked up by the processor's name, because it differs between makers and generations, and a virtual
 // machine may hide both. Bursts of less than a microsecond alternate between the two instructions, and the shortest
@@ -14,13 +15,13 @@ namespace QACG_ISA {
 constexpr int kChains = 12, kBurst = 160, kBursts = 40;
 
 template <typename F>
-QACG_INLINE uint64_t burst_ticks(F instruction) {
+QACG_INLINE uint64_t burst_ticks(int steps, F instruction) {
   __m512 sums[kChains];
 #pragma GCC unroll 12
   for (int chain = 0; chain < kChains; ++chain) sums[chain] = _mm512_setzero_ps();
   _mm_lfence();
   const uint64_t begin = __rdtsc();
-  for (int step = 0; step < kBurst; ++step) {
+  for (int step = 0; step < steps; ++step) {
 #pragma GCC unroll 12
     for (int chain = 0; chain < kChains; ++chain) {
       sums[chain] = instruction(sums[chain]);
@@ -31,14 +32,26 @@ QACG_INLINE uint64_t burst_ticks(F instruction) {
   return __rdtsc() - begin;
 }
 
-inline double bfloat16_gain() {
+QACG_INLINE __m512 operand() {
   __m512 x = _mm512_set1_ps(0.5f);
   asm volatile("" : "+v"(x));
+  return x;
+}
+
+QACG_INLINE uint64_t float32_ticks(int steps) {
+  const __m512 x = operand();
+  return burst_ticks(steps, [x](__m512 sum) QACG_INLINE_LAMBDA { return _mm512_fmadd_ps(x, x, sum); });
+}
+
+QACG_INLINE uint64_t bfloat16_ticks(int steps) {
+  const __m512bh x = (__m512bh)operand();
+  return burst_ticks(steps, [x](__m512 sum) QACG_INLINE_LAMBDA { return _mm512_dpbf16_ps(sum, x, x); });
+}
+
+inline double bfloat16_gain() {
   uint64_t float32 = ~uint64_t{0}, bfloat16 = ~uint64_t{0};
   for (int n = 0; n < kBursts; ++n) {
-    const uint64_t single = burst_ticks([&](__m512 sum) QACG_INLINE_LAMBDA { return _mm512_fmadd_ps(x, x, sum); });
-    const uint64_t pairs =
-        burst_ticks([&](__m512 sum) QACG_INLINE_LAMBDA { return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)x); });
+    const uint64_t single = float32_ticks(kBurst), pairs = bfloat16_ticks(kBurst);
     float32 = single < float32 ? single : float32;
     bfloat16 = pairs < bfloat16 ? pairs : bfloat16;
   }

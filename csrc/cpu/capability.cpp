@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -29,8 +30,8 @@ extern const Kernels kPlainFloat32, kPlainBfloat16, kPlainFloat16;
 #if defined(__x86_64__)
 extern const Kernels kAvx2Float32, kAvx2Bfloat16, kAvx2Float16, kAvx512Float32, kAvx512Bfloat16, kAvx512Float16,
     kAvx512Bf16Bfloat16, kAmxFloat32, kAmxBfloat16;
-// See bf16_gain.h.
-double bfloat16_gain();
+// See bf16_gain.h. The others run products on registers for about 0.1 ms, and return their FLOP.
+double bfloat16_gain(), fma_burst(), vdpbf16ps_burst(), tile_burst();
 #endif
 
 namespace {
@@ -178,6 +179,11 @@ Kind kind_of(Level) { return {&kPlainFloat32, &kPlainBfloat16, &kPlainFloat16}; 
 
 namespace {
 
+Level level_here() {
+  static const Level detected = detect();
+  return detected;
+}
+
 // The kernels of the newest instruction set of this processor; for bfloat16 those of AVX-512 where they are faster.
 Choice newest(Level level, Element element) {
   const Kernels* kernels = kind_of(level).of(element);
@@ -194,7 +200,7 @@ Choice newest(Level level, Element element) {
 }  // namespace
 
 Choice choose(Element element) {
-  static const Level detected = detect();
+  const Level detected = level_here();
   thread_local std::string message;
   const char* wish = std::getenv("QACG_CPU_CAPABILITY");
   if (!wish || !*wish) return newest(detected, element);
@@ -210,6 +216,21 @@ Choice choose(Element element) {
   return {choice.kernels, message.c_str()};
 }
 
+// In the order of PRODUCTS in qacg_kernels/backends/cpu.py; 0 where the processor lacks the instruction.
+static double product_rate(int kind) {
+  double (*burst)() = nullptr;
+#if defined(__x86_64__)
+  if (level_here() >= kAvx512Bf16 && kind < 2) burst = kind == 0 ? fma_burst : vdpbf16ps_burst;
+#if !defined(QACG_WITHOUT_AMX)
+  if (level_here() == kAmx && kind == 2) burst = tile_burst;
+#endif
+#endif
+  if (!burst) return 0.0;
+  const auto begin = std::chrono::steady_clock::now();
+  const double flop = burst();
+  return flop / std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
+}
+
 }  // namespace qacg
 
 // Functions for qacg_kernels/backends/cpu.py. `element` is a number of Element in problem.h. The kernels' name is null
@@ -222,3 +243,6 @@ QACG_EXPORTED const char* qacg_cpu_instruction_set(int element) {
 }
 
 QACG_EXPORTED const char* qacg_cpu_why(int element) { return qacg::choose(static_cast<qacg::Element>(element)).why; }
+
+// GFLOP/s of one thread on a kind of products, now. QACG_CPU_CAPABILITY has no effect.
+QACG_EXPORTED double qacg_cpu_product_rate(int kind) { return qacg::product_rate(kind); }

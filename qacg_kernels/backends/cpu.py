@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import statistics
 
 import torch
 
@@ -30,6 +31,10 @@ CAPABILITIES = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
 if _IS_AARCH64:
     CAPABILITIES = ("neon", "neon_bf16")
 
+# Kinds of products whose rate the library measures, in the order of product_rate in csrc/cpu/capability.cpp.
+PRODUCTS = ("fma", "vdpbf16ps", "amx")
+_BURSTS = 9  # odd, for the median
+
 _missing: list[str] = []
 
 
@@ -49,6 +54,7 @@ def _load() -> ctypes.CDLL | None:
             for name in ("qacg_cpu_instruction_set", "qacg_cpu_why"):
                 getattr(loaded, name).restype = ctypes.c_char_p
             loaded.qacg_cpu_check_first_calls.restype = None
+            loaded.qacg_cpu_product_rate.restype = ctypes.c_double
             loaded.qacg_cpu_register(NAMESPACE.encode())
             return loaded
         except (OSError, AttributeError) as error:
@@ -91,6 +97,20 @@ def instruction_sets() -> dict[str, str]:
 def reasons_of_choice() -> dict[str, str]:
     """Why the kernels use the instruction set that `instruction_sets` names, by dtype; requires the library."""
     return {name: why for name, (_, why) in _choices().items()}
+
+
+def product_rates() -> dict[str, float]:
+    """GFLOP/s of one thread now, by the instruction of PRODUCTS, within a few milliseconds; operands are in registers.
+
+    Instructions that the processor lacks are missing, and without AVX-512 BF16 or the library the result is empty.
+    """
+    if _library is None:
+        return {}
+    rates = {
+        name: statistics.median(_library.qacg_cpu_product_rate(kind) for _ in range(_BURSTS))
+        for kind, name in enumerate(PRODUCTS)
+    }
+    return {name: rate for name, rate in rates.items() if rate}
 
 
 def _choices() -> dict[str, tuple[str, str]]:

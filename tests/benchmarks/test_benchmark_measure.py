@@ -66,6 +66,16 @@ def test_interleave_gives_each_call_the_next_inputs():
     assert seconds == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
 
 
+def test_rounds_of_another_tile_state_are_left_out(monkeypatch):
+    fast, slow = {"fma": 100.0, "amx": 850.0}, {"fma": 110.0, "amx": 400.0}
+    found = iter([fast, slow, slow, fast, slow | {"amx": 440.0}])  # the first is of the warm-up
+    monkeypatch.setattr(timing.cpu, "product_rates", lambda: next(found))
+    effort = timing.Effort(seconds=0, fewest_rounds=4, most_rounds=4, warmup_rounds=1)
+    seconds, rates = timing.interleave_in_one_state({"a": float}, effort)
+    assert seconds == {"a": [2.0, 4.0, 8.0]}
+    assert rates == {"fma": 110, "amx": 400}
+
+
 def test_step_has_gradients_only_for_training():
     seen = []
 

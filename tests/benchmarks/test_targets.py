@@ -60,6 +60,14 @@ def test_speed_up_over_case_divides_by_the_product_times():
     assert result.met
 
 
+@pytest.mark.parametrize(("tiles", "measured"), [(700.0, "1.00x"), (400.0, kinds.OTHER_STATE)])
+def test_cases_are_compared_in_one_state_of_the_tiles(tiles, measured):
+    other = replace(SMALL, dropout=0.1, mode=FORWARD_BACKWARD)
+    rates = ({"fma": 100.0, "amx": 850.0}, {"fma": 110.0, "amx": tiles})
+    found = [replace(time_of(case, "cpu", 1.0), product_gflops=one) for case, one in zip((SMALL, other), rates)]
+    assert kinds.SpeedUpOverCase(SMALL, other=other, at_least=1.0).judge("cpu", found).measured == measured
+
+
 @pytest.mark.parametrize(("milliseconds", "met"), [(-0.01, True), (0.1, False)])
 def test_packed_cost_is_at_most_the_share_of_tokens(milliseconds, met):
     packed = Case(SENTENCES, lengths=PACKED)
@@ -76,6 +84,17 @@ def test_stored_records_are_compared(tmp_path, capsys):
     assert "10.00x" in shown
     assert "1 of 23 stretch targets met" in shown
     assert command.main(["--records", str(tmp_path / "nothing")]) == 1
+
+
+def test_targets_of_amx_are_for_its_records_only(tmp_path, capsys):
+    sets = {"instruction_sets": {"float32": "amx", "bfloat16": "amx"}}
+    (target, *_) = TARGETS["amx"]
+    for source, shown in ((ORIGIN, False), (replace(ORIGIN, machine=ORIGIN.machine | sets), True)):
+        writer = records.Writer(tmp_path / str(shown), "targets", source)
+        times = ((ONE_MAP, 1.0), ("cpu", 0.5))
+        writer.add([replace(time_of(target.case, name, time), origin=source) for name, time in times])
+        assert command.main(["--records", str(writer.path)]) == 0
+        assert ("(16,12,128,64) bfloat16 forward, cpu vs sdpa-one-map" in capsys.readouterr().out) is shown
 
 
 @pytest.fixture

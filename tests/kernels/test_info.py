@@ -9,7 +9,7 @@ from processes import run_python
 
 import qacg_kernels
 from qacg_kernels import info
-from qacg_kernels.backends import triton
+from qacg_kernels.backends import cpu, triton
 
 
 def test_collect_has_the_versions_of_this_process():
@@ -50,6 +50,17 @@ def test_failed_probe_is_printed_and_hides_nothing_else(monkeypatch, probe):
     text = info.render(info.collect())
     assert "unknown (OSError: no such file)" in text
     assert f"torch         {torch.__version__}" in text
+
+
+def test_rates_of_products_are_printed_on_request(monkeypatch, capsys):
+    measured = cpu.product_rates()
+    assert set(measured) in (set(), {"fma", "vdpbf16ps"}, set(cpu.PRODUCTS))
+    assert all(rate > 0 for rate in measured.values())
+    monkeypatch.setattr(cpu, "product_rates", lambda: {"fma": 114.0, "amx": 972.0})
+    info.main(["--rates"])
+    assert "\nproducts      fma 114, amx 972 GFLOP/s of one thread\n" in capsys.readouterr().out
+    info.main([])
+    assert "\nproducts " not in capsys.readouterr().out
 
 
 @pytest.mark.full

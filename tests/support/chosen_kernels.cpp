@@ -24,8 +24,11 @@ KERNELS(kAvx512Bf16Bfloat16, "avx512_bf16");
 KERNELS(kAmxFloat32, "amx");
 KERNELS(kAmxBfloat16, "amx");
 
-double bfloat16_gain();
+double bfloat16_gain(), fma_burst(), vdpbf16ps_burst(), tile_burst();
 double bfloat16_gain() { return 2.0; }
+double fma_burst() { return 0.0; }
+double vdpbf16ps_burst() { return 0.0; }
+double tile_burst() { return 0.0; }
 
 }  // namespace qacg
 
