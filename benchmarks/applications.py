@@ -70,13 +70,13 @@ class Work:
 
     def _of_file(self, infer: Callable, ran: str) -> Application:
         """`infer` maps the inputs of a batch to logits."""
-        from qacg_models.sentiment.encoding import PaddingCollator, by_length
+        from qacg_models.sentiment.encoding import PaddingCollator
 
         pad, names = PaddingCollator(self.trained.tokenizer.pad_token_id), np.array(self.trained.task.labels)
 
         def run() -> np.ndarray:
             features, found = self.trained.features(self.rows), np.empty(len(self.rows), dtype=int)
-            order = by_length([len(one["input_ids"]) for one in features])
+            order = np.argsort([len(one["input_ids"]) for one in features], kind="stable")
             for start in range(0, len(order), BATCH):
                 chosen = order[start : start + BATCH]
                 batch = pad([features[row] for row in chosen])
@@ -107,7 +107,6 @@ class Work:
         """Pairs of text and aspect. The classifier on top is not trained, which does not change the time."""
         import transformers
         from qacg_models.checkpoints.files import located
-        from qacg_models.sentiment.encoding import by_length
 
         options = {"num_labels": len(self.trained.task.labels), "dtype": dtype}
         with quiet("transformers"):
@@ -115,7 +114,9 @@ class Work:
         tokenizer = transformers.AutoTokenizer.from_pretrained(located("minilm"))
         classify = transformers.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
         ids = tokenizer([row.sentence for row in self.rows], [row.aspect for row in self.rows])["input_ids"]
-        pairs = [{"text": self.rows[n].sentence, "text_pair": self.rows[n].aspect} for n in by_length([*map(len, ids)])]
+        pairs = [
+            {"text": self.rows[n].sentence, "text_pair": self.rows[n].aspect} for n in np.argsort([*map(len, ids)])
+        ]
         run = partial(classify, pairs, batch_size=BATCH, truncation=True, max_length=self.trained.record.max_length)
         return run, f"transformers {transformers.__version__}, {dtype}"
 

@@ -143,7 +143,7 @@ def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, caps
     (model / "training.json").write_text(json.dumps(record))
     asked = {"predict": ["--text", "good food"], "evaluate": ["--data", str(data)]}[command]
     assert main([command, str(model), *asked, *flags]) == 0
-    assert capsys.readouterr().err == f"at most {line} (--batch-size, --threads)\n"
+    assert capsys.readouterr().err == f"at most {line}, float32 (--batch-size, --threads, --precision)\n"
     assert seen == [(5, 2) if flags else (512, 1)]
 
 

@@ -167,6 +167,7 @@ def test_predict_resume_of_another_run_raises(model, tmp_path, capsys, monkeypat
         ([model, *flags, "--by", "sentence"], "by"),
         ([model, *flags, "--min-confidence", "0.5"], "min_confidence"),
         ([model, *flags, "--aspects", "food"], "aspects"),
+        ([model, *flags, "--precision", "bfloat16"], "precision"),
         ([other, *flags], "model"),
         ([model, *flags, "--input", changed], "texts"),
         ([model, *flags, "--text-column", "other"], "columns"),

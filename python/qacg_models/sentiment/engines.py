@@ -30,7 +30,7 @@ def _loaded(model: str, threads: int, written: float | None) -> AspectSentiment:
     from qacg_models.sentiment.estimators import AspectSentiment
 
     with cpu_threads(threads):  # a forked process blocks if it loads with several threads after its parent used several
-        return AspectSentiment.from_pretrained(model, threads=threads)
+        return AspectSentiment.from_pretrained(model, precision="auto", threads=threads)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class BatchPredictor:
     """Predicts the batches of a table in the processes of an engine, such as Ray, Spark or Dask.
 
     The object is a description of some 200 bytes, which engines pickle. The first call in a process loads the model,
-    and later calls with the same model use it. A call prints nothing.
+    and later calls with the same model use it. A call prints nothing. The precision is that of `qacg predict`, "auto".
 
     Args:
         model: folder that `qacg train` wrote, under the same path on every machine, or the name of a model of the hub.

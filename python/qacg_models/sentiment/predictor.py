@@ -123,7 +123,7 @@ class Predictor:
     """Aspect sentiment of texts by a trained model, from a DataFrame to a DataFrame.
 
     Args:
-        trained: the model. If it has context layers and is not int8, it is changed in place: it is set to evaluation
+        trained: the model. If it has context layers and is in float32, it is changed in place: it is set to evaluation
             mode, and `fold_context` folds its context layers into the projections of attention.
     """
 
@@ -131,7 +131,7 @@ class Predictor:
         if not isinstance(trained, TrainedModel):
             raise TypeError(f"trained: expected a TrainedModel, got {type(trained).__name__}")
         self.trained = trained
-        if has_context_layers(trained.model) and not trained.int8:
+        if has_context_layers(trained.model) and trained.precision == "float32":
             fold_context(trained.model.eval())
 
     def predict(

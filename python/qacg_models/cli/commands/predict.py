@@ -44,7 +44,7 @@ WINDOW = 1024  # texts that are predicted and written at a time
 NOTED_AFTER, LONG = 60.0, 600.0  # seconds until the remaining time is printed, if it is at least as LONG
 MANY_TEXTS = "docs/how-to/many-reviews.md"
 # The arguments on which the predictions depend, besides the model and the texts.
-DECIDING = ("aspects", "targets", "by", "attention", "int8", "min_confidence")
+DECIDING = ("aspects", "targets", "by", "attention", "min_confidence")
 HELP = "predict labels and probabilities of aspects, for texts or a file of texts"
 DESCRIPTION = (
     "Predicts every aspect of every text, or the given aspects. A file is read whole, and rows that cannot be used are "
@@ -100,7 +100,11 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.sentiment.trained_model import load_trained
 
     data_format = _check(arguments)
-    settings = {"device": local_device(arguments.device), "int8": arguments.int8, "threads": arguments.threads}
+    settings = {
+        "device": local_device(arguments.device),
+        "precision": arguments.precision,
+        "threads": arguments.threads,
+    }
     trained = load_trained(arguments.model, arguments.attention, **settings)
     if arguments.target_column is not None and not trained.task.has_targets:
         raise InputError(
@@ -126,6 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         deciding = {name: getattr(arguments, name) for name in DECIDING} | {"columns": names}
         deciding["temperatures"] = list(trained.calibration.temperatures)
+        deciding["precision"] = trained.precision
         deciding["model"] = file_digest(arguments.model / "model.safetensors")
         deciding["texts"] = hashlib.sha256(hash_pandas_object(table).to_numpy().tobytes()).hexdigest()
         uncertain, total = _write(arguments, predict, frame, form, table, deciding)
