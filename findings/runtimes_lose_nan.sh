@@ -4,7 +4,7 @@
 # Guess: a NaN in a row reaches the row's maximum, its ArgMax and its softmax, as in numpy and torch, so that a result
 # shows that the numbers before it are broken.
 # Seen, for the row 0, NaN, 2, ..., 19:
-#   ONNX Runtime: ReduceMax 18, which is neither NaN nor the largest number; ArgMax 19; Softmax NaN everywhere
+#   ONNX Runtime: ReduceMax 18 (with AVX-512), neither NaN nor the largest number; ArgMax 19; Softmax NaN everywhere
 #   OpenVINO:     ReduceMax 19; ArgMax 19; Softmax NaN at the one place; Relu of NaN is 0, Exp of NaN is infinity
 # numpy and torch give NaN, 1, and NaN everywhere.
 #
@@ -46,6 +46,7 @@ share = [np.flatnonzero(np.isnan(one)).tolist() for one in results("Softmax", ax
 relu, exp = ([float(one[1]) for one in results(operator)] for operator in ("Relu", "Exp"))
 print(f"onnxruntime {onnxruntime.__version__}, openvino {openvino.__version__}")
 print(f"ReduceMax {largest}, ArgMax {place}, NaN in Softmax at {share}, Relu {relu}, Exp {exp}")
-assert (largest, place, share) == ([18, 19], [19, 19], [list(range(20)), [1]]), "the behaviour has changed"
+assert not np.isnan(largest).any() and place == [19, 19], "the behaviour has changed"
+assert share == [list(range(20)), [1]], "the behaviour has changed"
 assert np.isnan([relu[0], exp[0]]).all() and (relu[1], exp[1]) == (0, np.inf), "the behaviour has changed"
 PYTHON
