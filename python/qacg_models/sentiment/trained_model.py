@@ -348,7 +348,8 @@ def in_bfloat16(trained: TrainedModel) -> TrainedModel:
     bert = model.base_model
     for name, part in bert.named_children():
         if name not in ("embeddings", "pooler"):
-            # Not prepacked by oneDNN's private operators: on Zen 4 this gained 1 to 5 % with thousands of tokens.
+            # Not prepacked by torch's private operators of oneDNN, which on Zen 4 saves 7 to 8 % of the time of batches
+            # of 100 to 400 tokens, 1 to 5 % with thousands, and a fifth for one short text.
             part.to(torch.bfloat16)
     bert.embeddings.register_forward_hook(_round)
     bert.pooler.register_forward_pre_hook(_widen)
