@@ -18,11 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
 from qacg_models.errors import InputError
-from qacg_models.sentiment.columns import check_empty, column, index_of, is_frame, items, texts_of
+from qacg_models.sentiment.columns import check_empty, column, index_of, is_frame, items, raw_column, texts_of
 from qacg_models.sentiment.dataset import describe, load_frame, load_frames
 from qacg_models.sentiment.metrics import Metrics
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
-from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions
+from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions, check_kept
 from qacg_models.sentiment.record import RUN_NAME
 from qacg_models.sentiment.trained_model import TrainedModel, load_trained, save_trained
 from qacg_models.utils.progress import hidden_bars
@@ -208,6 +208,8 @@ class AspectSentiment:
         by: str = "text",
         batch_size: int = 64,
         on_empty: str = "raise",
+        keep: Sequence[str] = (),
+        progress: bool = False,
     ) -> Any:
         """Predicts labels and probabilities of the aspects of texts.
 
@@ -224,12 +226,14 @@ class AspectSentiment:
                 sentence of it, with one aspect (and one target).
             on_empty: for an empty text, aspect or target: "raise" InputError, or "skip" the row, which then has no
                 prediction. If `texts` is a str, an empty text always raises InputError.
+            keep: names of other columns of the frame, such as an id, that are copied to the result.
+            progress: whether to show a progress bar on stderr, if there are more than 8,192 predictions.
 
         Returns:
             For a frame (a DataFrame or a mapping of columns) or a Series: a DataFrame with a row for every prediction.
-            Each row has the index label of its text. The columns are sentence (if `by` is "sentence"), target (if the
-            model has targets), text, aspect, label, and p(LABEL) for every label. A skipped text has one row with the
-            label None and probabilities NaN.
+            Each row has the index label of its text. The columns are sentence (if `by` is "sentence"), those of `keep`
+            with their dtypes, target (if the model has targets), text, aspect, label, and p(LABEL) for every label. A
+            skipped text has one row with the label None and probabilities NaN.
             For other inputs: the same lists as from `ask(texts)`, and an empty list for a skipped text.
 
         Raises:
@@ -246,16 +250,28 @@ class AspectSentiment:
             names = {"text": text, "aspect": aspect, "target": target}
             columns = {argument: column(texts, name, argument) for argument, name in names.items() if name is not None}
             frame = pd.DataFrame(columns, index=getattr(texts, "index", None), dtype=object)
+            check_kept(keep, self.trained.task)
+            for name in keep:
+                frame[name] = raw_column(texts, name, "keep")
         else:
             expected = "a pandas DataFrame or Series, a sequence of texts or a text"
             cells = [texts] if isinstance(texts, str) else items("texts", texts, expected)
-            if any(name is not None for name in (text, aspect, target)):
-                raise InputError("text, aspect, target: expected no column names for texts without columns. Omit them.")
+            if keep or any(name is not None for name in (text, aspect, target)):
+                raise InputError(
+                    "text, aspect, target, keep: expected no column names for texts without columns. Omit them."
+                )
             index = texts.index if isinstance(texts, pd.Series) else pd.RangeIndex(len(cells))
             frame = pd.DataFrame({"text": texts_of("texts", cells, index.tolist())}, index=index, dtype=object)
         on_empty = "raise" if isinstance(texts, str) else on_empty
         found = self.predictor.predict(
-            frame, aspects=aspects, targets=targets, by=by, batch_size=batch_size, on_empty=on_empty
+            frame,
+            aspects=aspects,
+            targets=targets,
+            by=by,
+            batch_size=batch_size,
+            on_empty=on_empty,
+            keep=keep,
+            progress=progress,
         )
         if is_frame(texts) or isinstance(texts, pd.Series):
             return found
