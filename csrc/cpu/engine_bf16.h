@@ -16,8 +16,9 @@ struct Bfloat16Engine {
     const HalfBits* data;
     int64_t stride;
   };
+  static constexpr bool kSumsPairs = true;  // also in the engine for few queries or keys
   static constexpr int64_t kKeyStep = 32;
-  static constexpr int64_t kRowStep = 32;
+  static constexpr int64_t kRowStep = 1;
   static constexpr int64_t kRowBlock = 64;
   static constexpr int64_t kWholeRowKeys = 2048;
   static constexpr int64_t kColumns = 128;  // of scores per product, and the panel width
@@ -40,18 +41,6 @@ struct Bfloat16Engine {
   static int64_t pack_left_size(int64_t rows, int64_t dim) { return round_up(rows, kRowStep) * dim; }
   static int64_t left_size(int64_t rows, int64_t cols) { return round_up(rows, kRowStep) * round_up(cols, kKeyStep); }
 
-  // A register of kLanes pairs: elements d to d + 2 kLanes - 1 of a row, zero beyond the head size.
-  static QACG_INLINE Vec pairs(const Scalar* row, int64_t d, int64_t head_dim) {
-    constexpr int64_t kPairs = 2 * kLanes;
-    Vec result = Vec{};
-    if (d + kPairs <= head_dim) {
-      memcpy(&result, row + d, sizeof(result));
-    } else if (d < head_dim) {
-      memcpy(&result, row + d, (head_dim - d) * sizeof(Scalar));
-    }
-    return result;
-  }
-
   static void pack_panels(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     const int64_t dim = padded_dim(head_dim);
     for (int64_t n = 0; n < round_up(rows, kKeyStep); n += kLanes) {
@@ -60,7 +49,7 @@ struct Bfloat16Engine {
         Vec block[kLanes];
 #pragma GCC unroll 16
         for (int64_t i = 0; i < kLanes; ++i) {
-          block[i] = n + i < rows ? pairs(from + (n + i) * stride, d, head_dim) : Vec{};
+          block[i] = n + i < rows ? pairs_of(from + (n + i) * stride, d, head_dim) : Vec{};
         }
         transpose(block);
 #pragma GCC unroll 16
@@ -80,13 +69,7 @@ struct Bfloat16Engine {
       const bool has_even = i < rows, has_odd = i + 1 < rows;
       int64_t d = 0;
       if (has_odd) {
-        for (; d + kLanes <= head_dim; d += kLanes) {
-          HalfVec a, b;
-          memcpy(&a, even + d, sizeof(a));
-          memcpy(&b, odd + d, sizeof(b));
-          const UintVec joined = __builtin_convertvector(a, UintVec) | (__builtin_convertvector(b, UintVec) << 16);
-          memcpy(pair + 2 * d, &joined, sizeof(joined));
-        }
+        for (; d + kLanes <= head_dim; d += kLanes) store_joined(even + d, odd + d, pair + 2 * d);
       }
       for (; d < dim; ++d) {
         const bool inside = d < head_dim;
@@ -100,13 +83,14 @@ struct Bfloat16Engine {
     pack_rows(from, stride, rows, head_dim, to);
   }
 
+  // `rows` rows as the left operand of scores; rows of whole pairs of registers are not copied.
   static Left pack_left(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     const int64_t dim = padded_dim(head_dim);
-    for (int64_t i = 0; i < round_up(rows, kRowStep); ++i) {
+    if (head_dim == dim) return {from, stride};
+    for (int64_t i = 0; i < rows; ++i) {
       Packed* row = to + i * dim;
-      const int64_t count = i < rows ? head_dim : 0;
-      if (count) memcpy(row, from + i * stride, count * sizeof(Packed));
-      memset(row + count, 0, (dim - count) * sizeof(Packed));
+      memcpy(row, from + i * stride, head_dim * sizeof(Packed));
+      memset(row + head_dim, 0, (dim - head_dim) * sizeof(Packed));
     }
     return {to, dim};
   }
@@ -116,24 +100,21 @@ struct Bfloat16Engine {
   static QACG_INLINE void put_row(float*, Packed* left, int64_t r, int64_t seen, int64_t cols, const F& f) {
     Packed* row = left + r * cols;
     int64_t j = 0;
-    for (; j + kLanes <= seen; j += kLanes) store(row + j, f(j, kAllLanes));
-    if (j < seen) store(row + j, f(j, lanes_below(seen - j))), j += kLanes;
+    for (; j + kKeyStep <= seen; j += kKeyStep) store_both(row + j, f(j, kAllLanes), f(j + kLanes, kAllLanes));
+    if (j < seen) {
+      const IntVec low = lanes_below(seen - j), high = lanes_below(seen - j - kLanes);
+      store_both(row + j, f(j, low), keep_where(high, f(j + kLanes, high)));
+      j += kKeyStep;
+    }
     if (j < cols) memset(row + j, 0, (cols - j) * sizeof(Packed));
   }
-  static Left put_rows(const float*, int64_t, Packed* left, int64_t rows, int64_t cols) {
-    memset(left + rows * cols, 0, (round_up(rows, kRowStep) - rows) * cols * sizeof(Packed));
-    return {left, cols};
-  }
+  static Left put_rows(const float*, int64_t, Packed* left, int64_t, int64_t cols) { return {left, cols}; }
 
   static Left left(const float* tile, int64_t stride, int64_t rows, int64_t cols, Packed* to) {
     for (int64_t r = 0; r < rows; ++r) {
       const float* row = tile + r * stride;
-      for (int64_t j = 0; j < cols; j += 2 * kLanes) {
-        const Vec both = (Vec)_mm512_cvtne2ps_pbh((__m512)load(row + j + kLanes), (__m512)load(row + j));
-        memcpy(to + r * cols + j, &both, sizeof(both));
-      }
+      for (int64_t j = 0; j < cols; j += kKeyStep) store_both(to + r * cols + j, load(row + j), load(row + j + kLanes));
     }
-    memset(to + rows * cols, 0, (round_up(rows, kRowStep) - rows) * cols * sizeof(Packed));
     return {to, cols};
   }
 

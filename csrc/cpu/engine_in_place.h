@@ -202,9 +202,10 @@ struct InPlaceEngine : Float32Engine<typename PackingEngine::Scalar> {
     }
   }
 
-  // bfloat16 products two at a time: the queries were widened from bfloat16, so that narrowing them is exact.
+  // bfloat16 products two at a time: the queries were widened from bfloat16, so that narrowing them is exact. Not
+  // beside AMX: on Intel's processors these products are no faster than float32's (NOTES.md).
 #if defined(__AVX512BF16__)
-  static constexpr bool kHasPairs = __is_same(Scalar, HalfBits);
+  static constexpr bool kHasPairs = requires { PackingEngine::kSumsPairs; };
   static QACG_INLINE Vec narrow(const float* query) {
     return (Vec)_mm512_cvtne2ps_pbh((__m512)load(query + kLanes), (__m512)load(query));
   }

@@ -225,8 +225,9 @@ class Forward {
       const Vec row_max = scores * factor;
       const IntVec infinite = (IntVec)(row_max == splat(-kInfinity));
       // The softmax of a score of -inf is NaN.
-      const Vec e = infinite ? splat(__builtin_nanf("")) : exp2(multiply_subtract(scores, splat(factor), row_max));
-      const Vec sigmoid = biased_sigmoid(load(quasi_ + r), splat(factor), load(bias_ + r));
+      const Vec e =
+          infinite ? splat(__builtin_nanf("")) : exp2<Scalar>(multiply_subtract(scores, splat(factor), row_max));
+      const Vec sigmoid = biased_sigmoid<Scalar>(load(quasi_ + r), splat(factor), load(bias_ + r));
       alignas(64) float max[kLanes], sum[kLanes], part[kLanes], softmax[kLanes];
       store(max, row_max), store(sum, e), store(part, p_.quasi_scale * sigmoid), store(softmax, e / e);
       for (int64_t i = 0; i < smaller(kLanes, rows - r); ++i) {
@@ -314,8 +315,8 @@ class Forward {
           const auto exponential = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(row + j);
             const Vec e =
-                keep_where(lanes, exp2(subtract_first ? (score - shift) * factor
-                                                      : multiply_subtract(score, splat(factor), splat(shift))));
+                keep_where(lanes, exp2<Scalar>(subtract_first ? (score - shift) * factor
+                                                              : multiply_subtract(score, splat(factor), splat(shift))));
             store(row + j, e);
             total += e;
           };
@@ -357,10 +358,10 @@ class Forward {
     const Vec scores = load(softmax_ + r * stride_), context_scores = load(row);
     max_[r] = largest(lanes ? scores : splat(-kInfinity)) * factor;
     const Vec shift = splat(max_[r] == -kInfinity ? 0.0f : max_[r]);
-    Vec e = keep_where(lanes, exp2(multiply_subtract(scores, splat(factor), shift)));
+    Vec e = keep_where(lanes, exp2<Scalar>(multiply_subtract(scores, splat(factor), shift)));
     sum_[r] = divisor_[r] = sum(e);
     if (too_large(r)) e *= 1.0f / sum_[r], divisor_[r] = 1;
-    const Vec sigmoid = keep_where(lanes, biased_sigmoid(context_scores, splat(factor), splat(bias_[r])));
+    const Vec sigmoid = keep_where(lanes, biased_sigmoid<Scalar>(context_scores, splat(factor), splat(bias_[r])));
     const Vec weights = e + lambda_[r] * p_.quasi_scale * divisor_[r] * sigmoid;
     Engine::put_row(row, left_, r, seen, round_up(seen, Engine::kKeyStep),
                     [&](int64_t, IntVec) QACG_INLINE_LAMBDA { return weights; });
@@ -386,7 +387,7 @@ class Forward {
           const auto sigmoid = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(row + j);
             if (masked) lanes &= ~(IntVec)(score <= hidden);
-            Vec g = keep_where(lanes, biased_sigmoid(score, splat(factor), bias));
+            Vec g = keep_where(lanes, biased_sigmoid<Scalar>(score, splat(factor), bias));
             if (join) {
               g = load(exponentials + j) +
                   (column ? (row_gate - p_.gamma * load(key_gate_ + chunk + j)) * weight : row_weight) * g;

@@ -63,6 +63,29 @@ QACG_INLINE void stream(HalfBits* p, Vec v) { _mm_stream_si128(reinterpret_cast<
 #else
 QACG_INLINE void stream(HalfBits* p, Vec v) { store(p, v); }
 #endif
+#if defined(__AVX512BF16__)
+// Rounds two registers to consecutive elements, by one instruction.
+QACG_INLINE void store_both(HalfBits* to, Vec low, Vec high) {
+  const Vec both = (Vec)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+  memcpy(to, &both, sizeof(both));
+}
+#endif
+// Interleaves a register of elements of two rows.
+QACG_INLINE void store_joined(const HalfBits* even, const HalfBits* odd, HalfBits* to) {
+  const UintVec joined = widen_bits(even) | widen_bits(odd) << 16;
+  memcpy(to, &joined, sizeof(joined));
+}
+// A register of kLanes pairs: elements d to d + 2 kLanes - 1 of a row, zero beyond the head size.
+QACG_INLINE Vec pairs_of(const HalfBits* row, int64_t d, int64_t head_dim) {
+  constexpr int64_t kPairs = 2 * kLanes;
+  Vec result = Vec{};
+  if (d + kPairs <= head_dim) {
+    memcpy(&result, row + d, sizeof(result));
+  } else if (d < head_dim) {
+    memcpy(&result, row + d, (head_dim - d) * sizeof(HalfBits));
+  }
+  return result;
+}
 QACG_INLINE void store_one(float* p, float x) { *p = x; }
 QACG_INLINE void store_one(HalfBits* p, float x) { *p = narrow(x); }
 

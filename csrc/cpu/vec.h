@@ -95,17 +95,34 @@ QACG_INLINE Vec at_least(Vec v, Vec low) { return low > v ? low : v; }
 QACG_INLINE Vec at_most(Vec v, Vec high) { return high < v ? high : v; }
 #endif
 
+// 1 / v to within 2^-kEstimateBits, for v in [1, 2^126]; with AVX, that of infinity is 0.
+#if defined(__AVX512F__)
+constexpr int kEstimateBits = 14;
+QACG_INLINE Vec reciprocal_estimate(Vec v) { return (Vec)_mm512_rcp14_ps((__m512)v); }
+#elif defined(__AVX2__)
+constexpr int kEstimateBits = 11;
+QACG_INLINE Vec reciprocal_estimate(Vec v) { return (Vec)_mm256_rcp_ps((__m256)v); }
+#elif defined(__aarch64__)
+constexpr int kEstimateBits = 15;
+QACG_INLINE Vec reciprocal_estimate(Vec v) {
+  const float32x4_t y = vrecpeq_f32((float32x4_t)v);
+  return (Vec)(y * vrecpsq_f32((float32x4_t)v, y));
+}
+#else
+constexpr int kEstimateBits = 24;
+QACG_INLINE Vec reciprocal_estimate(Vec v) { return 1.0f / v; }
+#endif
+
 // 1 / v to within an ulp, for v in [1, 2^126].
 #if defined(__AVX512F__)
 QACG_INLINE Vec reciprocal(Vec v) {
-  Vec y = (Vec)_mm512_rcp14_ps((__m512)v);
+  const Vec y = reciprocal_estimate(v);
   return y + y * (1.0f - v * y);
 }
 #elif defined(__aarch64__)
-// An estimate of 8 bits and two Newton steps: five operations that overlap with others, unlike a division.
+// Two Newton steps: five operations that overlap with others, unlike a division.
 QACG_INLINE Vec reciprocal(Vec v) {
-  float32x4_t y = vrecpeq_f32((float32x4_t)v);
-  y *= vrecpsq_f32((float32x4_t)v, y);
+  const float32x4_t y = (float32x4_t)reciprocal_estimate(v);
   return (Vec)(y * vrecpsq_f32((float32x4_t)v, y));
 }
 #else

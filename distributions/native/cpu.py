@@ -18,7 +18,7 @@ SOURCES = {
     "csrc/cpu/kernels_avx2.cpp": [*KERNEL, "-mavx2", "-mfma", "-mf16c"],
     "csrc/cpu/kernels_avx512.cpp": [*KERNEL, *AVX512],
     "csrc/cpu/kernels_avx512_bf16.cpp": [*KERNEL, *AVX512, "-mavx512bf16"],
-    "csrc/cpu/kernels_amx.cpp": [*KERNEL, *AVX512, "-mamx-tile", "-mamx-bf16"],
+    "csrc/cpu/kernels_amx.cpp": [*KERNEL, *AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"],
     "csrc/cpu/kernels_neon.cpp": [*KERNEL, "-march=armv8-a"],
     "csrc/cpu/kernels_neon_bf16.cpp": [*KERNEL, "-march=armv8.2-a+bf16"],
 }

@@ -54,6 +54,7 @@ from .models.query_attention import (
     QueryAttentionOutput as QueryAttentionOutput,
 )
 from .sentiment.encoding import PackingCollator as PackingCollator
+from .sentiment.engines import BatchPredictor as BatchPredictor
 from .sentiment.estimators import (
     AspectSentiment as AspectSentiment,
     AspectSentimentClassifier as AspectSentimentClassifier,

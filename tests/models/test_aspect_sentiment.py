@@ -105,7 +105,7 @@ def test_targets_default_to_those_in_the_text(folders):
 @error_cases(
     {
         "TypeError: folder: expected a path or the name of a repository, got NoneType": {"folder": None},
-        "TypeError: int8: expected True or False, got 'no'": {"int8": "no"},
+        "ValueError: precision: expected one of 'auto', ...got 'bf16'": {"precision": "bf16"},
         "TypeError: threads: expected an integer, got '2'": {"threads": "2"},
         "ValueError: threads: expected at least 0, got -1": {"threads": -1},
         "InputError: attention: expected one of ..., got ''": {"attention": ""},

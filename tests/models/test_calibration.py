@@ -304,7 +304,7 @@ def test_train_fits_temperatures_and_evaluate_prints_them(small_data, tmp_path, 
     assert by_class == f"{aspect} {answer.label} {answer.probabilities}"
     assert f"'aspect': {trained.contexts[0]!r}, 'label': {answer.label!r}" in by_pipeline
 
-    flags = ["--data", str(small_data), "--split", "test"]
+    flags = ["--data", str(small_data), "--split", "test", "--precision", "float32"]
     assert main(["evaluate", str(folder), *flags, "--report", str(tmp_path / "page")]) == 0
     output = capsys.readouterr().out
     assert "metrics are identical to those that training stored" in output

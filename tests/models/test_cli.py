@@ -57,6 +57,7 @@ def other_value(name, field):
     special = {
         **{"protocol": "released", "schedule": "linear", "from_checkpoint": "somewhere", "tokenizer": "words"},
         **{"tensorboard": "logs", "pooler": "cls", "attention": "eager", "model": "cg-bert", "format": "columns"},
+        **{"precision": "bfloat16"},
         **{"delimiter": ";", "quoting": "none", "encoding": "cp1252", "dropout": 0.125, "warmup": 0.5, "balance": 0.75},
         **{"dev_fraction": 0.25, "aspects": ("a", "b"), "labels": ("x", "y"), "aspect_columns": ("food", "price")},
     }
@@ -105,6 +106,7 @@ def test_train_bad_run_file_raises(small_data, tmp_path, capsys):
     fails(capsys, train, "cannot be read as YAML or JSON")
     for text, reason in (
         ("- 1", "expected option names with values, got a list"),
+        ("bf16: true", "bf16: expected the option precision, auto, float32 or bfloat16, in its place."),
         ("epoch: 3", "unknown option 'epoch'. Available: data, output"),
         ("epochs: many", "epochs: expected a value of type int, got 'many'"),
         ("epochs: true", "epochs: expected a value of type int, got True"),
@@ -164,10 +166,11 @@ def test_released_protocol_reports_selection_on_test(small_data, tmp_path, capsy
 
 
 def test_evaluate_reproduces_the_stored_metrics(model, small_data, tmp_path, capsys):
+    exact = ["--precision", "float32"]
     for split in ("dev", "test"):
-        assert main(["evaluate", str(model), "--data", str(small_data), "--split", split]) == 0
+        assert main(["evaluate", str(model), "--data", str(small_data), "--split", split, *exact]) == 0
         assert "metrics are identical to those that training stored" in capsys.readouterr().out
-    assert main(["evaluate", str(model), "--data", str(small_data), "--json"]) == 0
+    assert main(["evaluate", str(model), "--data", str(small_data), "--json", *exact]) == 0
     printed = json.loads(capsys.readouterr().out)
     record = json.loads((model / "training.json").read_text())
     assert printed["QACG-BERT"] == record["metrics"]["test"]
@@ -177,7 +180,7 @@ def test_evaluate_reproduces_the_stored_metrics(model, small_data, tmp_path, cap
         assert low <= printed["QACG-BERT"][name] <= high
         assert low < high or name == "aspect_macro_f1"  # 0 in every sample, because the model is tiny
     # The path of one file equals the split of the folder; the samples are seeded.
-    file = [str(small_data / "test.tsv"), "--output", str(tmp_path / "figures.json")]
+    file = [str(small_data / "test.tsv"), "--output", str(tmp_path / "figures.json"), *exact]
     assert main(["evaluate", str(model), "--data", *file]) == 0
     written = json.loads((tmp_path / "figures.json").read_text())
     assert written["intervals"] == printed["intervals"]

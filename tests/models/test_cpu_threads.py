@@ -5,12 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from model_sizes import SMALL_FLAGS
+from qacg_models import BatchPredictor
 from qacg_models.cli.program import main
 from qacg_models.sentiment import trained_model
 from qacg_models.sentiment.estimators import AspectSentiment
@@ -54,6 +58,37 @@ def test_cpu_threads_default_stays_within_the_quota(cgroup, three_threads, quota
     with devices.cpu_threads(count):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == 3
+
+
+def number_in_a_new_thread():
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(torch.get_num_threads).result()
+
+
+def test_cpu_threads_of_concurrent_threads_are_restored(three_threads):
+    """The second thread starts while the first has one thread of torch, and ends after it."""
+    inside, ended = threading.Event(), threading.Event()
+
+    def first():
+        with devices.cpu_threads(1):
+            inside.set()
+            assert started.wait(60)
+        ended.set()
+
+    def second():
+        assert inside.wait(60)
+        with devices.cpu_threads(2):
+            started.set()
+            assert ended.wait(60)
+            with devices.cpu_threads(1):  # as an evaluation within a training
+                pass
+            return torch.get_num_threads()
+
+    started = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(first), pool.submit(second)]
+        assert [run.result() for run in runs] == [None, 2]
+    assert (number_in_a_new_thread(), torch.get_num_threads()) == (3, 3)
 
 
 @pytest.mark.skipif(not OPENMP, reason="torch has no libgomp here")
@@ -108,16 +143,18 @@ def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, caps
     (model / "training.json").write_text(json.dumps(record))
     asked = {"predict": ["--text", "good food"], "evaluate": ["--data", str(data)]}[command]
     assert main([command, str(model), *asked, *flags]) == 0
-    assert capsys.readouterr().err == f"{line} (--batch-size, --threads)\n"
+    assert capsys.readouterr().err == f"{line}, float32 (--batch-size, --threads, --precision)\n"
     assert seen == [(5, 2) if flags else (64, 1)]
 
 
-def test_forked_process_predicts_with_one_thread(three_threads, tmp_path):
-    ask = AspectSentiment.from_pretrained(write_model(tmp_path / "m"), threads=1)
+@pytest.mark.parametrize("loads", ["parent", "child"])
+def test_forked_process_predicts_with_one_thread(three_threads, tmp_path, loads):
+    model, frame = write_model(tmp_path / "m"), pd.DataFrame({"text": ["good food"]})
+    predict = BatchPredictor(model) if loads == "child" else AspectSentiment.from_pretrained(model, threads=1).predict
     torch.randn(300, 300).softmax(-1)  # starts torch's threads, which a fork lacks
     child = os.fork()
     if child == 0:
-        ask("good food")
+        predict(frame)
         os._exit(0)
     deadline = time.monotonic() + 60
     while not (done := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:

@@ -21,7 +21,7 @@ from errors import error_cases, raises
 from qacg_models import AspectPrediction, AspectSentiment, AspectSentimentClassifier
 from qacg_models.cli.program import main
 from qacg_models.errors import InputError
-from qacg_models.sentiment import tfidf
+from qacg_models.sentiment import tfidf, trained_model
 from qacg_models.sentiment.options import RECIPES
 from qacg_models.sentiment.trained_model import load_trained
 from untrained import OWN, TEXTS, write_model
@@ -211,6 +211,27 @@ def test_predict_frame_keeps_names_and_dtype_of_the_index(ask):
     pd.testing.assert_index_equal(found.index, pairs)
 
 
+@pytest.mark.parametrize("form", [pd.DataFrame, dict])
+def test_predict_keeps_requested_columns(ask, form):
+    days = pd.to_datetime(["2025-05-07", "2025-05-08"])
+    columns = {"id": pd.array([517, None], dtype="Int64"), "text": list(TEXTS[:2]), 5: days, "other": ["x", "y"]}
+    frame = form(columns) if form is dict else form(columns, index=[7, 7])
+    found = ask.predict(frame, aspects=["price", "food"], keep=["id", 5])
+    assert found.columns.tolist() == ["id", 5, "text", "aspect", "label", "p(none)", "p(good)", "p(bad)"]
+    assert found["id"].fillna(0).tolist() == [517, 517, 0, 0]
+    assert found[5].tolist() == days.repeat(2).tolist()
+    if form is pd.DataFrame:
+        assert found.dtypes[["id", 5]].tolist() == frame.dtypes[["id", 5]].tolist()
+        assert found.index.tolist() == [7, 7, 7, 7]
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_predict_shows_progress_on_request_only(ask, monkeypatch, capsys, progress):
+    monkeypatch.setattr(trained_model, "SORTED_TOGETHER", 2)
+    ask.predict(list(TEXTS[:2]), progress=progress)
+    assert ("evaluating: 100% 6/6" in capsys.readouterr().err) == progress
+
+
 def test_predict_frame_without_rows_has_columns_of_texts(ask):
     new = pd.DataFrame({"text": TEXTS[:1]})
     found = ask.predict(new[:0])
@@ -301,13 +322,23 @@ FRAME = {"text": TEXTS[:2], "topic": ["price", "service"]}
         "TypeError: frame: column 'text': expected a sequence, a Series or an array, got str.": lambda ask: ask.predict(
             {"text": TEXTS[0]}
         ),
+        "TypeError: keep: expected a sequence of names, got 'id'": lambda ask: ask.predict(FRAME, keep="id"),
+        "InputError: keep: expected one column 'id' in the frame, got 'text', 'topic'": lambda ask: ask.predict(
+            FRAME, keep=["id"]
+        ),
+        "InputError: keep: expected distinct names that no column of the predictions has, got 'text'": lambda ask: (
+            ask.predict(FRAME, keep=["text"])
+        ),
+        "InputError: text, aspect, target, keep: expected no column names for texts without columns": lambda ask: (
+            ask.predict(list(TEXTS[:2]), keep=["id"])
+        ),
         "InputError: aspect, aspects: expected one of them, got both": lambda ask: ask.predict(
             FRAME, aspect="topic", aspects=["food"]
         ),
         "InputError: frame: index 'b': text: expected a sentence, got ... (also unusable: index 'c')": lambda ask: (
             ask.predict(pd.Series([TEXTS[0], None, ""], index=["a", "b", "c"]))
         ),
-        "InputError: text, aspect, target: expected no column names for texts without columns": lambda ask: ask.predict(
+        "InputError: text, aspect, target, keep: expected no column names for texts": lambda ask: ask.predict(
             [TEXTS[0]], text="review"
         ),
     }

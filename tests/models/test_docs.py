@@ -30,10 +30,11 @@ SEVERAL = commands("how-to/several-processes", "qacg")
 GUIDES = [command for name in ("calibration", "predict", "export") for command in commands(f"how-to/{name}", "qacg")]
 RUNTIME = os.environ.get("ONNXRUNTIME_WEB")  # the archive of onnxruntime-web, which pages require
 
-# Pages whose snippets a test runs: here, in test_dataframes.py, test_export.py and test_docs_site.py.
+# Pages whose snippets a test runs: here, in test_dataframes.py, test_engines.py, test_export.py and test_docs_site.py.
 SNIPPETS = {
-    "../README", "../python/README", "how-to/dataframes", "how-to/export", "how-to/masks-and-packing",
-    "how-to/replace-attention", "reference/models", "tutorials/csv-to-model", "tutorials/operator",
+    "../README", "../python/README", "how-to/dataframes", "how-to/export", "how-to/many-reviews",
+    "how-to/masks-and-packing", "how-to/replace-attention", "reference/models", "tutorials/csv-to-model",
+    "tutorials/operator",
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def model(tmp_path_factory):
 @needs_torchao
 @pytest.mark.parametrize("kind", ["qacg-bert", "bert"])
 def test_pickled_int8_model_predicts_the_same(kind, tmp_path):
-    ask = AspectSentiment.from_pretrained(write_model(tmp_path / "model", kind=kind, layers=1), int8=True)
+    ask = AspectSentiment.from_pretrained(write_model(tmp_path / "model", kind=kind, layers=1), precision="int8")
     again = pickle.loads(pickle.dumps(ask))
     assert of_int8(again.trained.model) == of_int8(ask.trained.model) != set()
     assert again(list(TEXTS[:3])) == ask(list(TEXTS[:3]))
@@ -68,7 +68,7 @@ WHICH = {
 def test_int8_predictions_are_near_float32(kind, tmp_path):
     folder = write_model(tmp_path / "model", layers=1, heads=4, kind=kind)
     expected = probabilities(AspectSentiment.from_pretrained(folder)(list(TEXTS[:3])))
-    ask = AspectSentiment.from_pretrained(folder, int8=True)
+    ask = AspectSentiment.from_pretrained(folder, precision="int8")
     assert of_int8(ask.trained.model) == WHICH[kind]
     found = probabilities(ask(list(TEXTS[:3])))
     # Eight bits are precise to half a percent of the largest factor; large random weights double it.
@@ -104,8 +104,8 @@ def test_int8_layer_matches_its_formula_per_token():
 
 @needs_torchao
 def test_int8_flag_is_used_and_reported(model, tmp_path, capsys):
-    assert main(["predict", str(model), "--text", TEXTS[0], "--int8"]) == 0
-    expected = AspectSentiment.from_pretrained(model, int8=True)(TEXTS[0])
+    assert main(["predict", str(model), "--text", TEXTS[0], "--precision=int8"]) == 0
+    expected = AspectSentiment.from_pretrained(model, precision="int8")(TEXTS[0])
     output = capsys.readouterr().out
     for answer in expected:
         first = next(iter(answer.probabilities.values()))
@@ -113,8 +113,8 @@ def test_int8_flag_is_used_and_reported(model, tmp_path, capsys):
     data = tmp_path / "asked.csv"
     rows = [f'"{text}",{aspect},good\n' for text in TEXTS[:3] for aspect in OWN.aspects]
     data.write_text("text,aspect,label\n" + "".join(rows))
-    assert main(["evaluate", str(model), "--data", str(data), "--int8"]) == 0
-    assert "QACG-BERT, int8" in capsys.readouterr().out
+    assert main(["evaluate", str(model), "--data", str(data), "--precision=int8"]) == 0
+    assert "predicted in int8\n" in capsys.readouterr().out
 
 
 @error_cases(
@@ -133,7 +133,7 @@ def test_int8_without_a_fit_torchao_raises(model, monkeypatch, error, given):
     monkeypatch.setattr(importlib.metadata, "version", version)
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     with raises(error):
-        load_trained(model, int8=True)
+        load_trained(model, precision="int8")
 
 
 def test_int8_on_a_gpu_raises(model):
@@ -155,7 +155,7 @@ def test_int8_saturating_cpu_raises():
     def quantize(layer):
         layer.forward = Saturating().forward
 
-    with raises("InputError: int8: expected a CPU ... 32...instead of 64; omit --int8"):
+    with raises("InputError: int8: expected a CPU ... 32...instead of 64; use another precision"):
         int8._check_products(quantize)
     int8._check_products(lambda layer: None)
 
@@ -169,7 +169,7 @@ def test_int8_without_vnni_raises(model):
         pytest.skip("this CPU has no VNNI")
     if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512") or not torch.backends.mkldnn.is_available():
         pytest.skip("not an x86, or torch is built without oneDNN")
-    command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", TEXTS[0], "--int8"]
+    command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", TEXTS[0], "--precision=int8"]
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     output = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert (output.returncode, output.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""`qacg export --to page`: predictions in the browser equal those of `qacg predict --int8`, and nothing is sent."""
+"""`qacg export --to page`: predictions in the browser equal those in int8 of `qacg predict`, and nothing is sent."""
 
 import base64
 import csv
@@ -142,7 +142,16 @@ def rows_of(text):
 def predicted(model, content, tmp_path, *flags):
     (tmp_path / "new.csv").write_text(content, encoding="utf-8")
     output = tmp_path / "out.csv"
-    given = ["--input", tmp_path / "new.csv", "--output", output, "--text-column", "text", "--int8", "--skip-empty"]
+    given = [
+        "--input",
+        tmp_path / "new.csv",
+        "--output",
+        output,
+        "--text-column",
+        "text",
+        "--precision=int8",
+        "--skip-empty",
+    ]
     assert main(["predict", str(model), *map(str, given), *flags]) == 0
     return output.read_text(encoding="utf-8")
 

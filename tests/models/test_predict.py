@@ -167,6 +167,7 @@ def test_predict_resume_of_another_run_raises(model, tmp_path, capsys, monkeypat
         ([model, *flags, "--by", "sentence"], "by"),
         ([model, *flags, "--min-confidence", "0.5"], "min_confidence"),
         ([model, *flags, "--aspects", "food"], "aspects"),
+        ([model, *flags, "--precision", "bfloat16"], "precision"),
         ([other, *flags], "model"),
         ([model, *flags, "--input", changed], "texts"),
         ([model, *flags, "--text-column", "other"], "columns"),
@@ -316,7 +317,7 @@ def test_predict_bad_input_prints_one_line(model, tmp_path, capsys, monkeypatch)
         run(model, "--text", "a", "--input", text)
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert run(model, "--text", "a") == 2
-    assert "torchrun: expected one process for a prediction, got 2. Split the input" in capsys.readouterr().err
+    assert "torchrun: expected one process for a prediction, got 2. Use an engine" in capsys.readouterr().err
 
 
 def test_predict_keeps_other_columns(model, tmp_path):
@@ -388,6 +389,22 @@ def test_progress_in_a_log_is_lines_that_are_seconds_apart(model, source, tmp_pa
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("predicting:")]
     assert [line.split()[2] for line in lines] == ["6/23", "12/23", "18/23", "23/23"]
     assert all("\r" not in line and "text" in line.split()[-1] for line in lines)
+
+
+@pytest.mark.parametrize(("seconds", "notes"), [(20, 0), (60, 1)])
+def test_long_prediction_prints_its_time_once(model, source, tmp_path, monkeypatch, capsys, seconds, notes):
+    """Each of 23 texts takes `seconds`. After a minute, the others take less or more than ten minutes."""
+    now, predict = [0.0], Predictor.predict
+    monkeypatch.setattr(command.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        Predictor, "predict", lambda *given, **options: now.append(now.pop() + seconds) or predict(*given, **options)
+    )
+    monkeypatch.setattr(command, "WINDOW", 1)
+    for output in ([], ["--output", tmp_path / "out.jsonl"]):
+        assert run(model, "--input", source, *output) == 0
+        errors = capsys.readouterr().err
+        assert errors.count("the other 22 texts need about 0.4 hours in this process; ") == notes
+        assert errors.count("see docs/how-to/many-reviews.md\n") == notes
 
 
 @pytest.mark.parametrize("shown", [Terminal, io.StringIO])

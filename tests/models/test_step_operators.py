@@ -84,7 +84,13 @@ SHARED = {"context_standalone": True, "context_from_layer": LAYERS - 1}
 )
 def test_step_has_few_operators_and_reads_no_value(steps, dataset, tmp_path, kind, options, most):
     checkpoint = write_model(tmp_path / "start", OWN, kind="bert", layers=LAYERS)
-    options = {"max_steps": 2, "batch_size": 16, "max_length": 48, "learning_rate": 1e-3, "bf16": True} | options
+    options = {
+        "max_steps": 2,
+        "batch_size": 16,
+        "max_length": 48,
+        "learning_rate": 1e-3,
+        "precision": "bfloat16",
+    } | options
     train(dataset, tmp_path / "model", TrainingOptions(model=kind, from_checkpoint=str(checkpoint), **options))
     # The backend may call its kernels directly: a forward and a backward per layer.
     names = [name for name in steps[-1].names if not name.startswith("qacg::")] + 2 * LAYERS * ["qacg::attention"]
@@ -149,7 +155,7 @@ def test_padded_shapes_have_the_loss_of_packed_texts(tmp_path, kind):
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("qacg-bert", SHARED | {"context_from_layer": 1, "bf16": True}),
+        ("qacg-bert", SHARED | {"context_from_layer": 1, "precision": "bfloat16"}),
         pytest.param("qacg-bert", {}, marks=pytest.mark.full),
         pytest.param("aspect-bert", {"protocol": "released"}, marks=pytest.mark.full),
         pytest.param("bert", {"logit_adjustment": 1.0}, marks=pytest.mark.full),
@@ -161,14 +167,21 @@ def test_graphed_steps_have_the_losses_of_eager_ones(dataset, tmp_path, monkeypa
     monkeypatch.setattr(trainer, "GRAPHS", graphs)
     monkeypatch.setattr(GraphedSteps, "EAGER", 1)
     monkeypatch.setattr(start, "_check_cuda_graphs", lambda options: None)
-    plain = {"max_steps": 10, "batch_size": 16, "max_length": 40, "learning_rate": 1e-3, "dropout": 0.0, "bf16": False}
+    plain = {
+        "max_steps": 10,
+        "batch_size": 16,
+        "max_length": 40,
+        "learning_rate": 1e-3,
+        "dropout": 0.0,
+        "precision": "float32",
+    }
     options = TrainingOptions(model=kind, from_checkpoint=str(checkpoint), **plain | options)
     curves = [
         [loss for _, loss in train(dataset, tmp_path / str(has), replace(options, cuda_graphs=has)).record.loss]
         for has in (False, True)
     ]
     assert 1 <= graphs.frame_count <= 3, "a graph per shape that occurs more than once"
-    assert curves[1] == pytest.approx(curves[0], rel=0.02 if options.bf16 else 1e-4)
+    assert curves[1] == pytest.approx(curves[0], rel=0.02 if options.precision == "bfloat16" else 1e-4)
 
 
 def test_frequent_shapes_have_graphs_up_to_a_limit():

@@ -163,11 +163,11 @@ def test_many_rows_from_a_checkpoint_train_until_dev_stops(dataset, installed):
 
 
 @pytest.mark.parametrize("has", [False, True])
-def test_bf16_is_on_where_the_cpu_has_it(dataset, installed, monkeypatch, has):
-    monkeypatch.setattr(start_module, "_has_fast_bf16", lambda: has)
-    assert resolve_options(TrainingOptions(), dataset).bf16 is has
-    assert resolve_options(TrainingOptions(bf16=False), dataset).bf16 is False
-    assert resolve_options(TrainingOptions(from_checkpoint="scratch"), dataset).bf16 is False
+def test_training_precision_is_that_of_the_cpu(dataset, installed, monkeypatch, has):
+    monkeypatch.setattr(start_module, "has_fast_bfloat16", lambda: has)
+    assert resolve_options(TrainingOptions(), dataset).precision == ("bfloat16" if has else "float32")
+    assert resolve_options(TrainingOptions(precision="float32"), dataset).precision == "float32"
+    assert resolve_options(TrainingOptions(from_checkpoint="scratch"), dataset).precision == "float32"
 
 
 def test_macro_f1_from_a_checkpoint_adjusts_logits(dataset, installed):

@@ -26,10 +26,10 @@ CONTENT = json.loads(json.dumps(RECORD.to_json()))
 # Fields at every depth: of objects, lists, unions and objects with free keys.
 FIELDS = [
     *(("task",), ("task", "labels", 0), ("targets", 0), ("max_length",), ("options", "seed"), ("options", "minutes")),
-    *(("options", "bf16"), ("data_options", "wide"), ("data_options", "labels"), ("selected", "step")),
+    *(("options", "precision"), ("data_options", "wide"), ("data_options", "labels"), ("selected", "step")),
     *(("label_shares", 0), ("overlap", 0, 2), ("data", "dev", "rows"), ("warnings", 0, "examples", 0), ("loss", 0, 1)),
     *(("seconds",), ("versions", "torch"), ("machine",), ("written",), ("metrics", "dev", "accuracy")),
-    *(("tfidf", "test", "undefined"), ("majority",), ("confusion", "dev", "food", 0, 0)),
+    *(("tfidf", "test", "undefined"), ("majority",), ("confusion", "dev", "food", 0, 0), ("bfloat16_agreement",)),
 ]
 
 
@@ -78,7 +78,7 @@ def test_record_field_missing_or_of_another_type_raises(path, tmp_path):
 
     printed = record_error(tmp_path, changed(path, change))
     assert printed.startswith(f"{written(path)}: expected ") and ", got " in printed
-    if isinstance(path[-1], str) and path[0] not in ("versions", "options", "data_options"):
+    if isinstance(path[-1], str) and path[0] not in ("versions", "options", "data_options", "bfloat16_agreement"):
         printed = record_error(tmp_path, changed(path, dict.pop))
         assert printed.startswith(written(path[:-1])) and f"lacks the field {path[-1]}" in printed
 
@@ -87,6 +87,15 @@ def test_record_without_a_later_option_has_its_default():
     content = changed(("options", "gradient_accumulation"), dict.pop)
     del content["data_options"]["quoting"]
     assert TrainingRecord.from_json(content) == RECORD
+
+
+@pytest.mark.parametrize("had", [True, False])
+def test_record_with_the_option_bf16_has_a_precision(had):
+    content = copy.deepcopy(CONTENT)
+    del content["options"]["precision"], content["bfloat16_agreement"]
+    content["options"]["bf16"] = had
+    expected = replace(RECORD.options, precision="bfloat16" if had else "float32")
+    assert TrainingRecord.from_json(content) == replace(RECORD, options=expected, bfloat16_agreement=None)
 
 
 @pytest.mark.parametrize(

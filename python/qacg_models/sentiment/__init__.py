@@ -13,6 +13,7 @@
 | training | `training/` |
 | a trained model and its folder | `trained_model.py` |
 | predictions of a DataFrame, and the lines of their file | `predictor.py` |
+| predictions of batches in the processes of an engine | `engines.py` |
 | the pipeline of transformers; classes for DataFrames and scikit-learn | `pipeline.py`, `estimators.py` |
 | checks of data, aspects for texts without labels | `checks.py`, `suggest.py` |
 | ONNX files | `export.py` |

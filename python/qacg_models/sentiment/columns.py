@@ -120,6 +120,12 @@ def texts_of(argument: str, cells: Iterable, index: Sequence | None = None) -> l
 
 def column(frame: Any, name: object, argument: str) -> list[str]:
     """Returns the cells of a column of a DataFrame or mapping as texts; `argument` is where the user passed `name`."""
+    cells = raw_column(frame, name, argument)
+    return texts_of(f"frame: column {name!r}", cells, index_of(frame, len(cells)))
+
+
+def raw_column(frame: Any, name: object, argument: str) -> Any:
+    """Returns a column of a DataFrame as an array of its dtype, and that of a mapping as a list; as `column`."""
     if not is_frame(frame):
         raise TypeError(
             "frame: expected a pandas DataFrame or a mapping of column names to sequences, got"
@@ -129,9 +135,8 @@ def column(frame: Any, name: object, argument: str) -> list[str]:
     if names.count(name) != 1:
         found = f"{names.count(name)} of that name" if name in names else ", ".join(map(repr, names)) or "no columns"
         raise InputError(f"{argument}: expected one column {name!r} in the frame, got {found}. Pass {argument}=NAME.")
-    place = f"frame: column {name!r}"
-    cells = items(place, frame[name])
-    return texts_of(place, cells, index_of(frame, len(cells)))
+    cells = frame[name]
+    return items(f"frame: column {name!r}", cells) if isinstance(frame, Mapping) else cells.array
 
 
 def index_of(values: Any, count: int) -> list:

@@ -18,11 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
 from qacg_models.errors import InputError
-from qacg_models.sentiment.columns import check_empty, column, index_of, is_frame, items, texts_of
+from qacg_models.sentiment.columns import check_empty, column, index_of, is_frame, items, raw_column, texts_of
 from qacg_models.sentiment.dataset import describe, load_frame, load_frames
 from qacg_models.sentiment.metrics import Metrics
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
-from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions
+from qacg_models.sentiment.predictor import AspectPrediction, Predictor, as_predictions, check_kept
 from qacg_models.sentiment.record import RUN_NAME
 from qacg_models.sentiment.trained_model import TrainedModel, load_trained, save_trained
 from qacg_models.utils.progress import hidden_bars
@@ -40,7 +40,7 @@ class AspectSentiment:
     `ask(texts, aspects=...)` returns `AspectPrediction`s; `ask.predict(frame)` returns a DataFrame.
 
     Args:
-        trained: the model. If it has context layers and is not int8, it is changed in place: it is set to evaluation
+        trained: the model. If it has context layers and is in float32, it is changed in place: it is set to evaluation
             mode, and `fold_context` folds its context layers into the projections of attention.
 
     Raises:
@@ -140,7 +140,7 @@ class AspectSentiment:
         *,
         attention: str | None = None,
         device: str = "cpu",
-        int8: bool = False,
+        precision: str = "float32",
         threads: int | None = None,
         revision: str | None = None,
         token: str | bool | None = None,
@@ -152,7 +152,9 @@ class AspectSentiment:
                 folder.
             attention: attention implementation; None: the implementation used in training.
             device: device of the model, such as "cuda".
-            int8: use int8 matrix products on the CPU, with torchao.
+            precision: of the encoder: "float32"; "bfloat16"; "int8", on the CPU, with torchao; or "auto", which is
+                bfloat16 if the CPU has its instructions and at the end of training at least 99.9 % of the labels on dev
+                were equal in both precisions. Only a model in float32 can be saved.
             threads: CPU threads; 0: torch's default, or the CPU quota if that is lower; None: as in training.
             revision: branch, tag or commit of the hub's repository; None: its main branch.
             token: access token of the hub; True or None: the stored token; False: no token.
@@ -161,11 +163,11 @@ class AspectSentiment:
             The model, ready to predict.
 
         Raises:
-            TypeError: `folder`, `int8` or `threads` has the wrong type.
-            ValueError: `threads` is negative.
+            TypeError: `folder` or `threads` has the wrong type.
+            ValueError: `threads` is negative, or `precision` is unknown.
             ModelFolderError: the folder does not exist, or its files are missing, unreadable or do not fit together.
-            InputError: the tokenizer cannot be loaded; attention, device or int8 is not available; or the download
-                failed.
+            InputError: the tokenizer cannot be loaded; attention, device or precision is not available; or the
+                download failed.
         """
         if not isinstance(folder, str | os.PathLike):
             raise TypeError(f"folder: expected a path or the name of a repository, got {type(folder).__name__}")
@@ -177,7 +179,7 @@ class AspectSentiment:
             except (OSError, ValueError) as error:
                 reason = str(error).strip().partition("\n")[0]
                 raise InputError(f"{folder}: no such folder, and the download from the hub failed: {reason}") from None
-        return cls(load_trained(folder, attention, device=device, int8=int8, threads=threads))
+        return cls(load_trained(folder, attention, device=device, precision=precision, threads=threads))
 
     def __call__(
         self,
@@ -208,6 +210,8 @@ class AspectSentiment:
         by: str = "text",
         batch_size: int = 64,
         on_empty: str = "raise",
+        keep: Sequence[str] = (),
+        progress: bool = False,
     ) -> Any:
         """Predicts labels and probabilities of the aspects of texts.
 
@@ -224,12 +228,14 @@ class AspectSentiment:
                 sentence of it, with one aspect (and one target).
             on_empty: for an empty text, aspect or target: "raise" InputError, or "skip" the row, which then has no
                 prediction. If `texts` is a str, an empty text always raises InputError.
+            keep: names of other columns of the frame, such as an id, that are copied to the result.
+            progress: whether to show a progress bar on stderr, if there are more than 8,192 predictions.
 
         Returns:
             For a frame (a DataFrame or a mapping of columns) or a Series: a DataFrame with a row for every prediction.
-            Each row has the index label of its text. The columns are sentence (if `by` is "sentence"), target (if the
-            model has targets), text, aspect, label, and p(LABEL) for every label. A skipped text has one row with the
-            label None and probabilities NaN.
+            Each row has the index label of its text. The columns are sentence (if `by` is "sentence"), those of `keep`
+            with their dtypes, target (if the model has targets), text, aspect, label, and p(LABEL) for every label. A
+            skipped text has one row with the label None and probabilities NaN.
             For other inputs: the same lists as from `ask(texts)`, and an empty list for a skipped text.
 
         Raises:
@@ -246,16 +252,28 @@ class AspectSentiment:
             names = {"text": text, "aspect": aspect, "target": target}
             columns = {argument: column(texts, name, argument) for argument, name in names.items() if name is not None}
             frame = pd.DataFrame(columns, index=getattr(texts, "index", None), dtype=object)
+            check_kept(keep, self.trained.task)
+            for name in keep:
+                frame[name] = raw_column(texts, name, "keep")
         else:
             expected = "a pandas DataFrame or Series, a sequence of texts or a text"
             cells = [texts] if isinstance(texts, str) else items("texts", texts, expected)
-            if any(name is not None for name in (text, aspect, target)):
-                raise InputError("text, aspect, target: expected no column names for texts without columns. Omit them.")
+            if keep or any(name is not None for name in (text, aspect, target)):
+                raise InputError(
+                    "text, aspect, target, keep: expected no column names for texts without columns. Omit them."
+                )
             index = texts.index if isinstance(texts, pd.Series) else pd.RangeIndex(len(cells))
             frame = pd.DataFrame({"text": texts_of("texts", cells, index.tolist())}, index=index, dtype=object)
         on_empty = "raise" if isinstance(texts, str) else on_empty
         found = self.predictor.predict(
-            frame, aspects=aspects, targets=targets, by=by, batch_size=batch_size, on_empty=on_empty
+            frame,
+            aspects=aspects,
+            targets=targets,
+            by=by,
+            batch_size=batch_size,
+            on_empty=on_empty,
+            keep=keep,
+            progress=progress,
         )
         if is_frame(texts) or isinstance(texts, pd.Series):
             return found
@@ -299,7 +317,7 @@ class AspectSentiment:
         """Writes a model folder, which `from_pretrained` and the commands read; an existing model folder is replaced.
 
         Raises:
-            InputError: the model is int8, `folder` has other files, or a file cannot be written.
+            InputError: the model is not in float32, `folder` has other files, or a file cannot be written.
         """
         save_trained(self.trained, folder)
 
@@ -326,7 +344,7 @@ class AspectSentiment:
             The URL of the commit.
 
         Raises:
-            InputError: the model was loaded with int8, or a temporary file cannot be written.
+            InputError: the model is not in float32, or a temporary file cannot be written.
             Exception: the error of huggingface_hub, unchanged.
         """
         from huggingface_hub import HfApi

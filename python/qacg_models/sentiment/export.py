@@ -1,6 +1,6 @@
 """Export of a classifier to an ONNX file: the graph, int8 linear layers, and the comparison with the model.
 
-Int8 linear layers have the arithmetic of `qacg predict --int8` (`sentiment/trained_model.py`). Weights have one scale
+Int8 linear layers have the arithmetic of the precision int8 (`sentiment/trained_model.py`). Weights have one scale
 per output channel. Inputs have one scale per token, so a prediction does not depend on the rest of its batch. A scale
 is the largest absolute value, divided by 127.5. Scaled values are rounded and clamped to [-128, 127].
 
@@ -92,8 +92,10 @@ def export(
     """Exports a model to one ONNX file, which appears as `output`, or replaces it, only if the comparison passes.
 
     File and model are compared on `rows`, at least one, and on an example of the maximum length. With `int8`, the
-    context path of `trained` is folded in place, as `qacg predict --int8` does. `say` is called before each step.
+    context path of `trained` is folded in place, as for the precision int8. `say` is called before each step.
     """
+    if trained.precision != "float32":
+        raise InputError(f"trained: expected a model in float32, got one in {trained.precision}. Load it in float32.")
     if trained.model.dtype != torch.float32:
         raise InputError(f"trained: expected a model in float32, got {trained.model.dtype}. Call trained.model.float()")
     with cpu_threads(trained.record.options.threads), staged_file(output) as made:

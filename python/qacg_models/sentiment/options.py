@@ -256,10 +256,11 @@ class TrainingOptions:
         "implementation of attention; auto: the fastest one that the model supports",
         *("auto", "fused", "sdpa", "eager"),
     )
-    bf16: bool | None = option(
-        None,
-        "bfloat16 autocast. Weights and moments stay float32. Default: on with a checkpoint on a CPU with bfloat16"
-        " instructions, otherwise off",
+    precision: str = option(
+        "auto",
+        "precision of matrix products; auto: bfloat16 with a checkpoint on a CPU with bfloat16 instructions, otherwise"
+        " float32. Weights and moments stay float32",
+        *("auto", "float32", "bfloat16"),
     )
     cuda_graphs: bool = option(
         False,

@@ -1,6 +1,6 @@
 """Aspect sentiment of the texts of a DataFrame, `Predictor.predict(frame) -> frame`, and the lines of its file.
 
-The command `qacg predict`, `qacg_models.AspectSentiment` and engines for many machines all call it.
+The command `qacg predict` and `qacg_models.AspectSentiment` call it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from qacg_models.sentiment.columns import ON_EMPTY, items, texts_of
 from qacg_models.sentiment.encoding import check_text
 from qacg_models.sentiment.example import Example, Task, blocks
 from qacg_models.sentiment.trained_model import TrainedModel
+from qacg_models.utils.progress import hidden_bars
 from qacg_models.utils.text import counted, split_sentences
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ class UnusableRows(InputError):
     def __init__(self, index: Sequence, reasons: Mapping[int, str]):
         self.index, self.reasons = index, dict(reasons)
         first, *others = sorted(reasons)
-        place = "" if len(index) == 1 else f"frame: index {index[first]!r}: "
+        place = "" if list(index) == [0] else f"frame: index {index[first]!r}: "  # the index of a single text
         also = ", ".join(repr(index[row]) for row in others[:LISTED])
         more = f" and {len(others) - LISTED:,} more" if len(others) > LISTED else ""
         super().__init__(f"{place}{reasons[first]}" + (f" (also unusable: index {also}{more})" if others else ""))
@@ -120,12 +122,8 @@ class UnusableRows(InputError):
 class Predictor:
     """Aspect sentiment of texts by a trained model, from a DataFrame to a DataFrame.
 
-    A predictor opens no file, joins no process group, and can be pickled. So every engine that passes DataFrames can
-    call it: with Ray Data `dataset.map_batches(predictor.predict, batch_format="pandas")`, with Spark
-    `table.mapInPandas(lambda frames: map(predictor.predict, frames), schema)`.
-
     Args:
-        trained: the model. If it has context layers and is not int8, it is changed in place: it is set to evaluation
+        trained: the model. If it has context layers and is in float32, it is changed in place: it is set to evaluation
             mode, and `fold_context` folds its context layers into the projections of attention.
     """
 
@@ -133,7 +131,7 @@ class Predictor:
         if not isinstance(trained, TrainedModel):
             raise TypeError(f"trained: expected a TrainedModel, got {type(trained).__name__}")
         self.trained = trained
-        if has_context_layers(trained.model) and not trained.int8:
+        if has_context_layers(trained.model) and trained.precision == "float32":
             fold_context(trained.model.eval())
 
     def predict(
@@ -146,24 +144,28 @@ class Predictor:
         batch_size: int = 64,
         min_confidence: float | None = None,
         on_empty: str = "raise",
+        keep: Sequence[str] = (),
+        progress: bool = False,
     ) -> pd.DataFrame:
         """Predicts labels and probabilities of the aspects of texts.
 
         Args:
             frame: the texts, in the column `text`. Optional columns: `target` and `aspect` with the only target and
-                the only aspect of each row, and `id`, which is copied to the result.
+                the only aspect of each row.
             aspects, targets: names, for rows without their own; None: all aspects, and the targets in the text.
             by: "text", "sentence" or "document" (`combine`), the unit of a prediction.
             batch_size: maximum number of pairs of a text (or sentence) and a context in one batch.
             min_confidence: predictions with a lower probability are marked "uncertain" in the column `certainty`, the
                 others "certain"; None: no such column.
             on_empty: for rows with an empty text, target or aspect: "raise" UnusableRows, or "skip" the prediction.
+            keep: names of columns of `frame` that are copied to the result, with their dtypes (`check_kept`).
+            progress: whether to show a progress bar on stderr, if there are more than 8,192 predictions.
 
         Returns:
             A frame with a row for each text and context, in the order of `frame` (aspects vary fastest), and with its
-            index labels. The columns are sentence (if `by` is "sentence": its number from 1), id (if `frame` has it),
-            target (if the model has targets), text (or the sentence), aspect, label, certainty, and p(LABEL) for every
-            label. A skipped text has one row with missing label and probabilities.
+            index labels. The columns are sentence (if `by` is "sentence": its number from 1), those of `keep`, target
+            (if the model has targets), text (or the sentence), aspect, label, certainty, and p(LABEL) for every label.
+            A skipped text has one row with missing label and probabilities.
         """
         if by not in BY:
             raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
@@ -178,7 +180,8 @@ class Predictor:
                 parts = pieces(text, trained.tokenizer, max(1, min(trained.text_limits.values())))
             rows += [(place, number, *pair, part) for number, part in enumerate(parts, 1) for pair in pairs]
         examples = [_example(trained, text, target, aspect) for _, _, target, aspect, text in rows]
-        probabilities = trained.probabilities(examples, batch_size)
+        with nullcontext() if progress else hidden_bars():
+            probabilities = trained.probabilities(examples, batch_size)
         if by == "document":
             sentences: dict[tuple, list[int]] = {}
             for row, (place, _, *pair, _) in enumerate(rows):
@@ -191,7 +194,11 @@ class Predictor:
         rows += [(place, None, *(cells[name][place] or None for name in names)) for place in skipped]
         probabilities = np.concatenate([probabilities, np.full((len(skipped), len(task.labels)), np.nan)])
         order = np.argsort([row[0] for row in rows], kind="stable")
-        return self._table(frame, [rows[row] for row in order], probabilities[order], by, min_confidence)
+        found = self._table(frame, [rows[row] for row in order], probabilities[order], by, min_confidence)
+        places = [rows[row][0] for row in order]
+        for name in reversed(keep):
+            found.insert(int(by == "sentence"), name, frame[name].take(places).array)
+        return found
 
     def _table(
         self, frame: pd.DataFrame, rows: list[tuple], probabilities: np.ndarray, by: str, min_confidence: float | None
@@ -202,8 +209,6 @@ class Predictor:
         best = probabilities.argmax(axis=1).tolist()
         labels = [None if number is None else task.labels[index] for number, index in zip(sentences, best)]
         columns: dict[str, Any] = {"sentence": pd.array(sentences, dtype="Int64")} if by == "sentence" else {}
-        if "id" in frame:
-            columns["id"] = frame["id"].take(places).tolist()
         if task.has_targets:
             columns["target"] = targets
         columns |= {"text": texts, "aspect": aspects, "label": labels}
@@ -214,6 +219,18 @@ class Predictor:
             columns = {name: pd.Series([], dtype="Int64" if name == "sentence" else "str") for name in columns}
         columns |= {f"p({name})": probabilities[:, number] for number, name in enumerate(task.labels)}
         return pd.DataFrame(columns).set_axis(frame.index.take(places))
+
+
+def check_kept(keep: Any, task: Task) -> None:
+    """Raises TypeError or InputError unless `keep` has distinct names that no column of a prediction has."""
+    if isinstance(keep, str) or not isinstance(keep, Sequence):
+        raise TypeError(f"keep: expected a sequence of names, got {keep!r}")
+    own = {"sentence", "target", "text", "aspect", "label", "certainty", *(f"p({label})" for label in task.labels)}
+    if own.intersection(keep) or len(set(keep)) < len(keep):
+        raise InputError(
+            f"keep: expected distinct names that no column of the predictions has, got {', '.join(map(repr, keep))}."
+            " Rename these columns of the frame."
+        )
 
 
 def contexts_of(

@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -96,20 +97,33 @@ def cpu_quota() -> int | None:
     return max(1, math.ceil(int(quota) / int(period))) if quota.isdecimal() else None  # "max" without a limit
 
 
+_restored: dict[int, int] = {}  # of each Python thread inside `cpu_threads`: the number that it restores
+_counting = threading.Lock()
+
+
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
     """Sets the number of torch's CPU threads inside the block, and restores it afterwards.
 
     For 0 or None, the number is the current one, or `cpu_quota` if that is lower, since torch does not read the quota.
+    A Python thread that enters while others are inside restores the number that the first of them found, because torch
+    gives a new thread the number that another thread has set.
     """
     import torch
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or min(before, cpu_quota() or before))
+    thread = threading.get_ident()
+    with _counting:
+        before, nested = torch.get_num_threads(), thread in _restored
+        if not nested:
+            before = _restored[thread] = next(iter(_restored.values()), before)
+        torch.set_num_threads(count or min(before, cpu_quota() or before))
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _counting:
+            torch.set_num_threads(before)
+            if not nested:
+                del _restored[thread]
 
 
 def local_device(name: str = "auto") -> str:

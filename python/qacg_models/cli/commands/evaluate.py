@@ -77,13 +77,17 @@ def run(arguments: argparse.Namespace) -> int:
     check_machine_flags(arguments)
     lead = "Written by qacg evaluate. This page loads nothing from elsewhere."
     page = arguments.report and Report(arguments.report, "Evaluation: metrics and calibration", lead)
-    settings = {"device": local_device(arguments.device), "int8": arguments.int8, "threads": arguments.threads}
+    settings = {
+        "device": local_device(arguments.device),
+        "precision": arguments.precision,
+        "threads": arguments.threads,
+    }
     trained = load_trained(arguments.model, arguments.attention, **settings)
     rows, split, paths, left_out = _load_rows(arguments, trained)
     print_machine_line(trained, arguments.batch_size)
     logits = trained.logits(rows, arguments.batch_size)
     judge = trained.judge(rows, logits)
-    model, metrics = row_title(trained.record, split) + (", int8" if trained.int8 else ""), judge(None)
+    model, metrics = row_title(trained.record, split), judge(None)
     bounds = intervals(judge, [row.sentence for row in rows], repeats=SAMPLES)
     contexts: dict[str, list[str]] = {}
     for sentence, context in distinct(rows, "sentence", "context"):
@@ -97,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     if split_of_training in trained.record.tfidf:
         results[TFIDF] = trained.record.tfidf[split_of_training]
     notes = [f"from, to: 95 % confidence interval from {SAMPLES:,} bootstrap samples of sentences"]
+    notes += [] if trained.precision == "float32" else [f"predicted in {trained.precision}"]
     notes += [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
     evaluation = Evaluation(
         described=describe_examples(split, rows, trained.task),
@@ -113,6 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
         "calibration": evaluation.confidence.to_json(),
         "split": split,
         "rows": len(rows),
+        "precision": trained.precision,
         "truncated_texts": truncated,
         "selected_on": trained.record.selected.split,
         "stored": stored,

@@ -7,7 +7,9 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -39,8 +41,10 @@ if TYPE_CHECKING:
 USES_MODELS = True
 FORMATS = ("csv", "jsonl")
 WINDOW = 1024  # texts that are predicted and written at a time
+NOTED_AFTER, LONG = 60.0, 600.0  # seconds until the remaining time is printed, if it is at least as LONG
+MANY_TEXTS = "docs/how-to/many-reviews.md"
 # The arguments on which the predictions depend, besides the model and the texts.
-DECIDING = ("aspects", "targets", "by", "attention", "int8", "min_confidence")
+DECIDING = ("aspects", "targets", "by", "attention", "min_confidence")
 HELP = "predict labels and probabilities of aspects, for texts or a file of texts"
 DESCRIPTION = (
     "Predicts every aspect of every text, or the given aspects. A file is read whole, and rows that cannot be used are "
@@ -96,7 +100,11 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.sentiment.trained_model import load_trained
 
     data_format = _check(arguments)
-    settings = {"device": local_device(arguments.device), "int8": arguments.int8, "threads": arguments.threads}
+    settings = {
+        "device": local_device(arguments.device),
+        "precision": arguments.precision,
+        "threads": arguments.threads,
+    }
     trained = load_trained(arguments.model, arguments.attention, **settings)
     if arguments.target_column is not None and not trained.task.has_targets:
         raise InputError(
@@ -113,6 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         batch_size=arguments.batch_size,
         min_confidence=arguments.min_confidence,
         on_empty="skip" if arguments.skip_empty else "raise",
+        keep=("id",) if "id" in names else (),
     )
     print_machine_line(trained, arguments.batch_size)
     notes = sys.stderr if arguments.output is None else sys.stdout
@@ -121,6 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         deciding = {name: getattr(arguments, name) for name in DECIDING} | {"columns": names}
         deciding["temperatures"] = list(trained.calibration.temperatures)
+        deciding["precision"] = trained.precision
         deciding["model"] = file_digest(arguments.model / "model.safetensors")
         deciding["texts"] = hashlib.sha256(hash_pandas_object(table).to_numpy().tobytes()).hexdigest()
         uncertain, total = _write(arguments, predict, frame, form, table, deciding)
@@ -142,8 +152,8 @@ def _check(arguments: argparse.Namespace) -> str:
     """Checks the arguments before the model is loaded, and returns the format of the output; raises InputError."""
     if world_size() > 1:
         raise InputError(
-            f"torchrun: expected one process for a prediction, got {world_size()}. Split the input, predict each file"
-            " with a command of its own, or use an engine for many machines: Ray Data, Spark or Dask."
+            f"torchrun: expected one process for a prediction, got {world_size()}. Use an engine for many processes:"
+            f" {MANY_TEXTS} shows how."
         )
     check_machine_flags(arguments)
     if arguments.resume and arguments.overwrite:
@@ -213,6 +223,22 @@ def _read(
     return table, names, frame, [[trained.task.context(*pair) for pair in pairs] for pairs in asked]
 
 
+def _windows(frame: pd.DataFrame, size: int, done: int = 0) -> Iterator[pd.DataFrame]:
+    """Yields `size` rows at a time, from row `done` on; after a minute, prints how long many more rows take."""
+    from qacg_models.utils.progress import pause_bars
+
+    begun, noted = time.monotonic(), False
+    for start in range(done, len(frame), size):
+        yield frame[start : start + size]
+        seconds, remaining = time.monotonic() - begun, len(frame) - start - size
+        expected = seconds * remaining / (start + size - done)
+        if not noted and seconds >= NOTED_AFTER and expected >= LONG:
+            noted = True
+            with pause_bars():
+                texts = f"the other {remaining:,} texts need about {expected / 3600:.1f} hours in this process"
+                print(f"{texts}; for several processes or machines, see {MANY_TEXTS}", file=sys.stderr)
+
+
 def _print(
     arguments: argparse.Namespace, predict: partial, frame: pd.DataFrame, form: PredictionFormat, table: pd.DataFrame
 ) -> tuple[int, int]:
@@ -221,9 +247,8 @@ def _print(
     from qacg_models.sentiment.report.tables import text_table
 
     marks: Counter[str] = Counter()
-    size = len(frame) if arguments.input is None else WINDOW
-    for start in range(0, len(frame), size):
-        found = predict(frame[start : start + size])
+    for texts in _windows(frame, len(frame) if arguments.input is None else WINDOW):
+        found = predict(texts)
         if arguments.min_confidence is not None:
             marks.update(found["certainty"].dropna())
         if arguments.input is not None:
@@ -252,9 +277,8 @@ def _write(
         file = PartialFile(arguments.output, deciding, arguments.resume, arguments.overwrite)
         done = file.texts
         with closing(progress_bar(len(frame), "predicting", "text", done=done)) as bar:
-            for start in range(done, len(frame), WINDOW):
-                texts = frame[start : start + WINDOW]
-                file.append(form.lines(predict(texts), table, header=not start), len(texts))
+            for texts in _windows(frame, WINDOW, done):
+                file.append(form.lines(predict(texts), table, header=not file.texts), len(texts))
                 bar.update(len(texts))
         file.publish()
     note = f"; {counted(done, 'text')} of {len(frame):,} by the interrupted run" if done else ""

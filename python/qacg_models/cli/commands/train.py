@@ -17,7 +17,7 @@ DESCRIPTION = (
 # Options of training with a flag. `--set` sets the others, which most users leave at their default.
 FLAGS = (
     *("model", "from_checkpoint", "max_length", "minutes", "epochs", "max_steps", "batch_size", "learning_rate"),
-    *("attention", "bf16", "threads"),
+    *("attention", "precision", "threads"),
 )
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
-from qacg_models.sentiment.calibration import SPLIT, calibrate, write_calibration
+from qacg_models.sentiment.calibration import SPLIT, calibrate, probabilities_of, write_calibration
 from qacg_models.sentiment.dataset import Dataset, file_digests, label_shares
 from qacg_models.sentiment.metrics import judge
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
@@ -40,7 +40,14 @@ from qacg_models.sentiment.record import (
     write_run_file,
 )
 from qacg_models.sentiment.tfidf import TfidfBaseline
-from qacg_models.sentiment.trained_model import TrainedModel, declare_task, load_trained, write_card
+from qacg_models.sentiment.trained_model import (
+    TrainedModel,
+    bfloat16_note,
+    declare_task,
+    has_fast_bfloat16,
+    load_trained,
+    write_card,
+)
 from qacg_models.sentiment.training.rows import encode_splits
 from qacg_models.sentiment.training.start import Say, begin_model, begin_tokenizer, resolve_options
 from qacg_models.utils import files, machine
@@ -439,13 +446,25 @@ def _finish(run: _Run) -> None:
     run.say(calibration.describe())
     write_calibration(run.model, calibration)
     trained = replace(trained, calibration=calibration)
-    trained = replace(trained, record=replace(trained.record, **_metrics(trained, run.dataset, logits, run.say)))
+    measured = _metrics(trained, run.dataset, logits, run.say)
+    if SPLIT in logits and trained.model.device.type == "cpu" and has_fast_bfloat16():
+        measured["bfloat16_agreement"] = _bfloat16_agreement(trained, run, logits[SPLIT])
+    trained = replace(trained, record=replace(trained.record, **measured))
+    if note := bfloat16_note(trained.record):
+        run.say(note)
     write_record(run.model / RECORD_NAME, trained.record)
     declare_task(trained)
     trained.model.config.save_pretrained(run.model)
     write_card(run.model, trained)
     files.replace_folder(run.model, run.output)
     files.remove_folder(run.folder)
+
+
+def _bfloat16_agreement(trained: TrainedModel, run: _Run, logits: np.ndarray) -> float:
+    """Returns the share of the rows of dev with the same label in bfloat16 as by `logits`, those of float32."""
+    other = load_trained(run.model, precision="bfloat16").logits(run.dataset.splits[SPLIT])
+    labels = [probabilities_of(x, trained.calibration.temperatures).argmax(1) for x in (logits, other)]
+    return float((labels[0] == labels[1]).mean())
 
 
 def _metrics(trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray], say: Say) -> dict[str, dict]:

@@ -20,7 +20,7 @@ from qacg_models.sentiment.dataset import Dataset
 from qacg_models.sentiment.encoding import load_tokenizer, train_tokenizer
 from qacg_models.sentiment.example import distinct
 from qacg_models.sentiment.options import SCRATCH, SIZES, TrainingOptions
-from qacg_models.sentiment.trained_model import check_attention
+from qacg_models.sentiment.trained_model import check_attention, has_fast_bfloat16
 from qacg_models.utils.machine import world_size
 from qacg_models.utils.text import read_text
 
@@ -61,7 +61,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambda line: None) -> TrainingOptions:
-    """Returns the options; defaults of the recipe, data, checkpoint and machine replace None and attention "auto".
+    """Returns the options; defaults of the recipe, data, checkpoint and machine replace None and "auto".
 
     These options stay None: those without a default, such as `tensorboard`; those that the checkpoint defines or the
     model lacks; and `from_checkpoint` for random weights. Options that this function has returned are returned
@@ -98,8 +98,9 @@ def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambd
         last = (_size(config, "num_hidden_layers") or 1) - 1
         own = config.get("context_from_layer") if config.get("model_type") == "aspect_bert" else None
         options = replace(options, context_from_layer=own if isinstance(own, int) else last)
-    if options.bf16 is None:
-        options = replace(options, bf16=options.from_checkpoint is not None and _has_fast_bf16())
+    if options.precision == "auto":
+        gains = options.from_checkpoint is not None and not torch.accelerator.is_available() and has_fast_bfloat16()
+        options = replace(options, precision="bfloat16" if gains else "float32")
     if options.cuda_graphs:
         _check_cuda_graphs(options)
     kind = load_class(BACKBONES[options.model])
@@ -199,12 +200,6 @@ def pretrained_rate(width: int | None) -> float:
     The rate is 2e-4 up to size 384, 5e-5 from size 768 on, and in between proportional to 1 / size^2.
     """
     return 5e-5 * min(max(768 / (width or 768), 1.0), 2.0) ** 2
-
-
-def _has_fast_bf16() -> bool:
-    """Returns whether training runs on a CPU with bfloat16 instructions, so that autocast halves the time of a step."""
-    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return not torch.accelerator.is_available() and any(getattr(torch.cpu, name, bool)() for name in checks)
 
 
 def _check_cuda_graphs(options: TrainingOptions) -> None:

@@ -116,7 +116,7 @@ class AspectTrainer(Trainer):
             optimizer_cls_and_kwargs=(BertAdam, {"lr": options.learning_rate}) if released else None,
         )
         # On a CPU, where operators cost little, one large copy takes longer than the casts of autocast.
-        casts = options.bf16 and self.args.device.type != "cpu" and not options.cuda_graphs
+        casts = self.args.bf16 and self.args.device.type != "cpu" and not options.cuda_graphs
         self.cast = CastWeights(model) if casts else None
         offsets = label_offsets(train.labels, model.config.num_labels, options.logit_adjustment or 0.0)
         self.offsets = None if offsets is None else offsets.to(self.args.device)
@@ -393,7 +393,7 @@ def training_arguments(folder: Path, options: TrainingOptions, rows: int, select
         max_grad_norm=0.0 if options.protocol == "released" else MAX_GRAD_NORM,
         lr_scheduler_type="constant_with_warmup" if constant else "linear",
         warmup_steps=math.ceil(options.warmup * steps),
-        bf16=bool(options.bf16),
+        bf16=options.precision == "bfloat16",
         use_cpu=not torch.accelerator.is_available(),  # otherwise transformers raises an error for bf16 without a GPU
         eval_strategy="steps",
         eval_steps=eval_every,
