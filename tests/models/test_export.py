@@ -221,6 +221,8 @@ def test_export_bad_arguments_print_one_line(folder, tmp_path, monkeypatch, caps
     monkeypatch.setattr(command, "PACKAGES", ("onnx", "no_such_runtime"))
     expected = "Run pip install no_such_runtime.\n"
     assert expected in error_of(capsys, "export", folder / "mine", "--output", new)
+    tokenizer = ["export", folder / "mine", "--to", "tokenizer", "--output", tmp_path / "tokenizer.mjs"]
+    assert "int8: expected --to onnx or page with --int8, got tokenizer." in error_of(capsys, *tokenizer, "--int8")
     assert not list(tmp_path.iterdir())
 
 
