@@ -380,7 +380,7 @@ class Backward {
           const auto sigmoid_at = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(quasi + j);
             if (masked) lanes &= ~(IntVec)(score <= hidden);
-            return keep_where(lanes, biased_sigmoid<Scalar>(score, splat(row.context_factor), bias));
+            return keep_where(lanes, biased_sigmoid<Scalar, false>(score, splat(row.context_factor), bias));
           };
           const auto gradient_at = [&](int64_t j) QACG_INLINE_LAMBDA {
             const Vec g = load(grad + j);

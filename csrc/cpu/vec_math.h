@@ -99,24 +99,26 @@ class FlushDenormals {
 #endif
 };
 
-// 1 / (1 + 2^x); sigmoid(t) is that of x = -t log2 e. 16-bit results take an estimate of the reciprocal that is exact
-// enough. x counts as at most 125, so that the result is no denormal; AVX-512's estimate flushes denormals itself.
-template <typename Scalar>
+// 1 / (1 + 2^x); sigmoid(t) is that of x = -t log2 e. x counts as at most 125, so that the result is no denormal;
+// AVX-512's estimate flushes denormals itself. With `kEstimates`, 16-bit results take an estimate of the reciprocal
+// that is exact enough for them, but not for gradients: those of a saturated sigmoid need 1 - sigmoid.
+template <typename Scalar, bool kEstimates>
 QACG_INLINE Vec inverse_one_plus_exp2(Vec x) {
   constexpr int kBits = __is_same(Scalar, float) ? 24 : __is_same(Scalar, HalfBits) ? 11 : 14;
-#if !defined(__AVX512F__)
-  constexpr bool kLimited = true;
+  constexpr bool kExact = !kEstimates || kBits > kEstimateBits;
+#if defined(__AVX512F__)
+  constexpr bool kLimited = kExact;
 #else
-  constexpr bool kLimited = kBits > kEstimateBits;
+  constexpr bool kLimited = true;
 #endif
   const Vec v = 1.0f + exp2<Scalar>(kLimited ? at_most(x, splat(125.0f)) : x);
-  return kBits > kEstimateBits ? reciprocal(v) : reciprocal_estimate(v);
+  return kExact ? reciprocal(v) : reciprocal_estimate(v);
 }
 
 // The sigmoid of a score whose exponent of 2 is score * factor + bias.
-template <typename Scalar>
+template <typename Scalar, bool kEstimates = true>
 QACG_INLINE Vec biased_sigmoid(Vec score, Vec factor, Vec bias) {
-  return inverse_one_plus_exp2<Scalar>(multiply_subtract(score, -factor, bias));
+  return inverse_one_plus_exp2<Scalar, kEstimates>(multiply_subtract(score, -factor, bias));
 }
 
 }  // namespace QACG_ISA

@@ -9,7 +9,7 @@ from full_members import one_other_each
 from judging import assert_same_bits, check
 from processes import run_python
 
-from qacg_kernels import explain
+from qacg_kernels import explain, quasi_attention
 from qacg_kernels.backends import cpu
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -43,6 +43,26 @@ def capability(request, monkeypatch):
 )
 def test_older_kernels_meet_the_error_rule(case, dtype, capability):
     check(case, "cpu", dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", [name for name in cpu.CAPABILITIES if name != "amx"])
+def test_gradient_of_saturated_sigmoids_vanishes(name, dtype, monkeypatch):
+    monkeypatch.setenv("QACG_CPU_CAPABILITY", name)
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(1, 1, 8, 64, generator=generator).to(dtype) for _ in range(5)]
+    gate = torch.rand(1, 1, 8, generator=generator).to(dtype)
+
+    def gradient(bias, backend, convert):
+        inputs = [x.to(convert, copy=True).requires_grad_() for x in tensors]
+        quasi_attention(*inputs, gate.to(convert), quasi_bias=bias, backend=backend).sum().backward()
+        return inputs[4].grad.double()
+
+    for bias in (12.0, 20.0, 1e4):  # 1 - sigmoid is e^-bias
+        expected = gradient(bias, "reference", torch.float64)
+        # Beyond the digits of float32, 1 - sigmoid is 0 or one unit in the last place.
+        allowed = 0.1 * expected.abs().max() + 2e-6
+        assert (gradient(bias, "cpu", dtype) - expected).abs().max() <= allowed
 
 
 def test_older_kernels_have_equal_bits_on_3_threads(capability, set_threads):

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from docs_pages import DOCS, snippets
-from errors import raises
+from errors import error_cases, raises
 from processes import ROOT, SUPPORT, run_python
 from qacg_models import AspectSentiment, BatchPredictor
 from qacg_models.cli.program import main
@@ -123,9 +123,23 @@ def test_error_names_the_row_by_its_kept_columns(model, batch, rows):
         BatchPredictor(model, text="review", keep=["id"])(batch[rows])
 
 
-def test_keep_as_one_text_raises():
-    with raises("TypeError: keep: expected a sequence of names, got 'id'"):
-        BatchPredictor("mine", keep="id")
+@error_cases(
+    {
+        "TypeError: keep: expected a sequence of names, got 'id'": {"keep": "id"},
+        "TypeError: aspects: expected a sequence of names, got 3": {"aspects": 3},
+        "TypeError: threads: expected an int, got str": {"threads": "1"},
+        "ValueError: threads: expected at least 1, got 0": {"threads": 0},
+        "InputError: on_empty: expected one of raise, skip, got 'no'": {"on_empty": "no"},
+    }
+)
+def test_bad_description_raises_before_any_worker_starts(error, given):
+    with raises(error):
+        BatchPredictor("mine", **given)
+
+
+def test_kept_column_that_a_batch_lacks_raises(model):
+    with raises("InputError: keep: ..."):
+        BatchPredictor(model, text="review", keep=["hotel"])(pd.DataFrame({"review": ["good food"]}))
 
 
 def run_example(engine, *arguments, folder, **variables):

@@ -222,9 +222,10 @@ def test_label_studio_choices_of_whole_texts_name_the_aspect(tmp_path):
 LABEL_STUDIO = {
     "...task 5: expected one annotation, got 2; keep one": task(5, "Good soup.", DONE, DONE),
     "...task 5: expected one text, or the key 'text', got a, b": task(5, "") | {"data": {"a": "x", "b": "y"}},
-    "...polarity: expected a label, got 'food' without a polarity": task(5, "Good soup.", {"result": SOUP}),
-    "...category: expected a name, got an opinion without a category": task(5, "Good soup.", {"result": GOOD}),
+    "...task 5: expected an aspect and a label for the region 'Good soup'": task(5, "Good soup.", {"result": SOUP}),
+    "...for the region 'Good soup', got one of them": task(5, "Good soup.", {"result": GOOD}),
     "...expected a task of Label Studio's JSON": task(5, "Good soup.", {"result": [{"type": "labels"}]}),
+    "...expected a task of Label Studio's JSON, with": task(5, "Hm.", {"result": region("a", 0, "Hm", labels="food")}),
     "...got 1 task of Label Studio with no choices": task(5, "Good soup.", {"result": []}),
 }
 

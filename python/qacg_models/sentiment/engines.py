@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from qacg_models.errors import InputError
+from qacg_models.sentiment.columns import ON_EMPTY
 from qacg_models.utils.machine import cpu_threads, load_libraries
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ class BatchPredictor:
         threads: CPU threads of each process.
 
     Raises:
-        TypeError: `keep` is a str.
+        TypeError: `keep`, `aspects` or `threads` has the wrong type.
+        ValueError: `threads` is below 1. InputError: `on_empty` is unknown.
 
     Example:
         >>> predict = BatchPredictor("mine", text="review", aspects=["food"], keep=["id"], on_empty="skip")
@@ -66,8 +69,19 @@ class BatchPredictor:
     threads: int = 1
 
     def __post_init__(self):
-        if isinstance(self.keep, str):
-            raise TypeError(f"keep: expected a sequence of names, got {self.keep!r}")
+        for name in ("aspects", "keep"):
+            value = getattr(self, name)
+            if value is None and name == "aspects":
+                continue
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                raise TypeError(f"{name}: expected a sequence of names, got {value!r}")
+            object.__setattr__(self, name, tuple(value))
+        if type(self.threads) is not int:
+            raise TypeError(f"threads: expected an int, got {type(self.threads).__name__}")
+        if self.threads < 1:
+            raise ValueError(f"threads: expected at least 1, got {self.threads}")
+        if self.on_empty not in ON_EMPTY:
+            raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {self.on_empty!r}.")
         if Path(self.model).exists():  # workers can have other working folders
             object.__setattr__(self, "model", os.path.abspath(self.model))
 
@@ -90,7 +104,8 @@ class BatchPredictor:
         weights = Path(self.model) / "model.safetensors"
         with _loading:
             ask = _loaded(os.fspath(self.model), self.threads, weights.stat().st_mtime if weights.exists() else None)
-        rows = batch[[*self.keep]].to_dict("records") if self.keep else range(len(batch))
+        named = self.keep and set(self.keep) <= set(batch)  # otherwise `predict` raises the error
+        rows = batch[[*self.keep]].to_dict("records") if named else range(len(batch))
         frame = batch.set_axis(pd.Index(rows, dtype=object, tupleize_cols=False))
         found = ask.predict(frame, self.aspects, text=self.text, keep=self.keep, on_empty=self.on_empty)
         texts = ["target", "text", "aspect", "label"]

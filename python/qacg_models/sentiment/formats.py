@@ -268,9 +268,12 @@ def label_studio_texts(path: Path) -> Iterator[AnnotatedText]:
             number, texts = task["id"], {name: one for name, one in task["data"].items() if isinstance(one, str)}
             made = [one["result"] for one in task["annotations"] if not one.get("was_cancelled")]
             for one in made[0] if made else ():
-                if one["type"] in ("labels", "choices"):
-                    value, whole = one["value"], {"labels": [one["from_name"]]}
-                    regions.setdefault(one["id"], {} if "start" in value else whole).update(value)
+                if (kind := one["type"].removeprefix("hypertext")) in ("labels", "choices"):
+                    value, names = one["value"], one["value"][one["type"]]
+                    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                        raise TypeError
+                    region = regions.setdefault(one["id"], {} if "start" in value else {"labels": [one["from_name"]]})
+                    region |= {kind: names, "text": value.get("text", "")}
         except (AttributeError, KeyError, TypeError):
             reason = "expected a task of Label Studio's JSON, with data and annotations, got another value"
             raise DataError(path, line, reason) from None
@@ -281,11 +284,15 @@ def label_studio_texts(path: Path) -> Iterator[AnnotatedText]:
             reason = f"task {number}: expected one annotation, got {len(made)}; keep one of them"
             raise DataError(path, line, reason)
         text = texts.get("text", next(iter(texts.values())))
+        for region in regions.values():
+            if not (region.get("labels") and region.get("choices")):
+                reason = f"expected an aspect and a label for the region {region['text']!r}, got one of them"
+                raise DataError(path, line, f"task {number}: {reason}; complete or delete it in Label Studio")
         opinions = [
-            _opinion(path, line, category, polarity, region.get("text", ""))
+            _opinion(path, line, category, polarity, region["text"])
             for region in regions.values()
-            for category in region.get("labels", [""])
-            for polarity in region.get("choices", [""])
+            for category in region["labels"]
+            for polarity in region["choices"]
         ]
         count, labelled = count + 1, labelled or bool(opinions)
         left_out = "" if made and text.strip() else "without text" if made else "without annotation"
