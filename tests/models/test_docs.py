@@ -136,13 +136,15 @@ def test_snippets_of_every_page_are_run():
     assert {name for name in all_pages() if snippets(name)} == SNIPPETS
 
 
-def test_readme_snippets_call_the_operator_and_patch_a_model():
-    patched = example_module("patch_released").Model(layers=2)
-    found = {"model": patched}
-    for snippet in snippets("../README"):
-        exec(snippet, found)
-    assert found["out"].shape == (2, 12, 128, 64)
-    assert found["replaced"] == 2
+def test_readme_snippet_calls_the_operator():
+    (snippet,) = snippets("../README")
+    exec(snippet, found := {})
+    assert found["out"].shape == (2, 12, 128, 64) and found["kc"].grad.shape == (2, 12, 128, 64)
+    assert found["attention"].shape == (2, 12, 1, 128)
+
+
+def test_readme_has_at_most_700_words():
+    assert len(page("../README").split()) <= 700
 
 
 def test_replace_guide_loads_the_released_weights():
@@ -155,13 +157,11 @@ def test_replace_guide_loads_the_released_weights():
     assert torch.equal(found["attention"].state_dict()["query.weight"], state["Wq.weight"])
 
 
-def test_models_readme_snippet_predicts_and_starts_from_bert(tmp_path, monkeypatch):
+def test_models_readme_snippet_predicts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "mine", layers=1)
-    BertModel(bert_config()).save_pretrained(tmp_path / "bert-folder")
     exec(snippets("../python/README")[0], found := {})
     assert [answer.aspect for answer in found["answers"]] == ["food", "price"]
-    assert found["model"].config.contexts == ["price", "safety"]
 
 
 @pytest.mark.parametrize("name", all_pages())

@@ -6,7 +6,7 @@ import pytest
 from docs_pages import DOCS, all_pages, page
 
 ROOT = DOCS.parent
-FOLDERS = (ROOT, ROOT / "csrc", ROOT / "qacg_kernels")
+FOLDERS = (ROOT, ROOT / "csrc", ROOT / "qacg_kernels", ROOT / "benchmarks")
 OTHERS = {path for folder in FOLDERS for path in folder.glob("*.md" if folder == ROOT else "**/*.md")}
 FILES = sorted({f"../{path.relative_to(ROOT).with_suffix('')}" for path in OTHERS} | set(all_pages()))
 

@@ -7,7 +7,9 @@ from types import ModuleType
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # Pages outside of the folder docs, as paths relative to it.
-FRONT_PAGES = ("../README", "../python/README", "../benchmarks/README", "../CONTRIBUTING")
+FRONT_PAGES = (
+    "../README", "../python/README", "../benchmarks/README", "../benchmarks/results/performance", "../CONTRIBUTING",
+)  # fmt: skip
 
 
 def all_pages() -> list[str]:
