@@ -18,9 +18,11 @@ def library(name: str) -> Path | None:
 
 
 def why_not_built(name: str) -> str:
-    """The reason why a library is missing: the one that the build recorded, or that the library was not built."""
+    """The reason why a library is missing: the one that the build recorded, or that the package has none."""
     note = _PACKAGE / f"_build{name}.json"
-    return json.loads(note.read_text())["reason"] if note.exists() else "it was not built at installation"
+    if note.exists():
+        return json.loads(note.read_text())["reason"]
+    return f"it was not built in {_PACKAGE}. To use an installed package, start Python outside of the checkout"
 
 
 def why_not_loadable() -> str | None:

@@ -67,7 +67,7 @@ with tile_tables.trial(tile_tables.shipped("sm_90")):
 @pytest.mark.parametrize(
     ("library", "reason"),
     [
-        pytest.param(None, "it was not built at installation", id="missing"),
+        pytest.param(None, "start Python outside of the checkout", id="missing"),
         pytest.param("large file", "_launch.so: file too short", id="unreadable"),
         pytest.param("built", "_launch.so does not find the streams of torch", id="no streams"),
     ],
