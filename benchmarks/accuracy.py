@@ -1,15 +1,18 @@
-"""Compares ways to ask about an aspect, by the number of sentences: `python -m benchmarks.accuracy --data DIR --out DIR`.
+"""Compares ways to ask about an aspect: `python -m benchmarks.accuracy --data DIR --out DIR`.
 
 Trains each of WAYS, with the defaults of `qacg train` otherwise, on parts of SentiHood and SemEval-2014 and on all of
-SentiHood, the smallest sizes first, and fits the TF-IDF baseline on the same data. Adds a record for each training to
-the file FILE in `--out`. The same command resumes an interrupted run, also in the middle of a training. `--table` only
-prints the tables of the stored records.
+SentiHood, the smallest sizes first, fits the TF-IDF baseline on the same data, and times predictions. Adds a record for
+each training to the file FILE in `--out`. The same command resumes an interrupted run, also in the middle of a
+training. `--table` only prints the tables of the stored records. Times of different ways can be compared if they are of
+one run on a machine without other work, such as `--texts sentihood --sizes 1000 --seeds 0`.
 """
 
 import argparse
 import json
+import math
 import random
 import shutil
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -18,10 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from qacg_models.sentiment.dataset import Dataset, load_data, split_dev, target_names
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from qacg_models.sentiment.predictor import Predictor
 from qacg_models.sentiment.report.tables import row_of
+from qacg_models.sentiment.trained_model import load_trained
 from qacg_models.utils.machine import load_libraries
 from qacg_models.utils.text import markdown_table, mean_and_deviation
 
@@ -29,9 +35,10 @@ from benchmarks.command import RESUMES, exit_status
 
 FILE = "learning-curves.jsonl"
 FORMATS = {"sentihood": "sentihood-tsv", "semeval2014": "semeval-csv"}  # data format by data set
-# The training options of each way. All but the first start from MiniLM, whose last layer is layer 5.
+# The training options of each way. All but `scratch` start from MiniLM, whose last layer is layer 5.
 WAYS: dict[str, dict[str, Any]] = {
-    "scratch": {"from_checkpoint": "scratch"},
+    "scratch": {"from_checkpoint": "scratch", "model": "qacg-bert"},
+    "scratch-aspect-bert": {"from_checkpoint": "scratch", "model": "aspect-bert"},
     "pairs": {"model": "bert"},
     "quasi-pairs": {"model": "qacg-bert", "context_standalone": False, "context_from_layer": 0},
     "quasi-shared": {"model": "qacg-bert", "context_standalone": True, "context_from_layer": 5},
@@ -41,6 +48,9 @@ WHOLE = 0  # the size of a cell that has all published sentences in the publishe
 CELLS = [*((name, size) for size in (50, 100, 300, 1000) for name in FORMATS), ("sentihood", WHOLE)]
 TEST_SENTENCES = 300  # the same test sentences for every seed and every size but WHOLE
 RESAMPLES = 2_000
+# The aspects and targets about which each text is asked to time predictions, by the number of contexts.
+ASKED = {1: (1, 1), 4: (4, 1), 8: (4, 2)}
+ROUNDS = 5
 NOT_YET = "not yet measured"
 Key = tuple[str, int, str, int]
 
@@ -88,6 +98,18 @@ def table(rows: Sequence[dict], cells: Sequence[tuple[str, int]], ways: Sequence
     return markdown_table(header, lines, texts=1)
 
 
+def costs(rows: Sequence[dict], ways: Sequence[str]) -> str:
+    """A Markdown table of the wall time of a training, and of the texts per second that its model predicts."""
+    header = ["way", "text", "sentences", "training, minutes", *(f"texts/s, {count} contexts" for count in ASKED)]
+    timed = [row for way in ways for row in rows if row["way"] == way and "texts_per_second" in row]
+    lines = [
+        [row["way"], row["text"], f"{row['sentences']:,}", f"{row['seconds'] / 60:.1f}"]
+        + [f"{row['texts_per_second'].get(str(count), math.nan):,.0f}" for count in ASKED]
+        for row in timed
+    ]
+    return markdown_table(header, lines, texts=2) if lines else ""
+
+
 def _mean_and_deviation(values: Sequence[float], scale: float) -> str:
     if not values:
         return NOT_YET
@@ -108,23 +130,15 @@ def differences(rows: Sequence[dict], cells: Sequence[tuple[str, int]], ways: Se
             kept[name, size] = _resampled(here, ways, common, metric_of(size), drawn)
     if not kept:
         return ""
-    kept["mean", WHOLE] = np.mean(list(kept.values()), axis=0)
+    names = [[name, f"{size:,}" if size else "all"] for name, size in kept]
     lines = []
-    for (name, size), values in kept.items():
+    for place, values in zip([*names, ["mean", ""]], [*kept.values(), np.mean(list(kept.values()), axis=0)]):
         found = 100 * (values[:, 1:] - values[:, :1])
         low, high = np.percentile(found[1:], (2.5, 97.5), axis=0)
-        number = f"{size:,}" if size else "" if name == "mean" else "all"
-        lines.append(
-            [
-                name,
-                number,
-                f"{100 * values[0, 0]:.1f}",
-                *map("{:+.1f} ({:+.1f} to {:+.1f})".format, found[0], low, high),
-            ]
-        )
-    return markdown_table(
-        ["text", "sentences", ways[0], *(f"{way} minus {ways[0]}" for way in ways[1:])], lines, texts=1
-    )
+        gains = map("{:+.1f} ({:+.1f} to {:+.1f})".format, found[0], low, high)
+        lines.append([*place, f"{100 * values[0, 0]:.1f}", *gains])
+    header = ["text", "sentences", ways[0], *(f"{way} minus {ways[0]}" for way in ways[1:])]
+    return markdown_table(header, lines, texts=1)
 
 
 def _resampled(here: dict, ways: Sequence[str], seeds: Sequence[int], metric: str, drawn: random.Random) -> np.ndarray:
@@ -213,6 +227,22 @@ def grouped(rows: Sequence[Example], labels: Sequence[int]) -> str:
     return " ".join("|".join(targets.values()) for targets in sentences.values())
 
 
+def texts_per_second(model: Path, rows: Sequence[Example]) -> dict[str, float]:
+    """The rate of `qacg predict` for each number of contexts in ASKED that the model has, medians of ROUNDS."""
+    trained = load_trained(model, precision="auto")
+    frame = pd.DataFrame({"text": list(dict.fromkeys(row.sentence for row in rows))})
+    predict, aspects, targets = Predictor(trained).predict, trained.task.aspects, trained.record.targets
+    seconds: dict[int, list[float]] = {}
+    for _ in range(ROUNDS):
+        for count, (some, places) in ASKED.items():
+            chosen = {"aspects": aspects[:some]} | ({"targets": targets[:places]} if trained.task.has_targets else {})
+            if places <= len(targets) or places == 1:
+                start = time.perf_counter()
+                predict(frame, **chosen)
+                seconds.setdefault(count, []).append(time.perf_counter() - start)
+    return {str(count): round(len(frame) / statistics.median(found), 1) for count, found in seconds.items()}
+
+
 def measure(out: Path, key: Key, data: Path, options: TrainingOptions) -> bool:
     """Trains once and stores the record; returns False if the data has fewer sentences than the key."""
     from qacg_models.sentiment.training import train
@@ -230,7 +260,8 @@ def measure(out: Path, key: Key, data: Path, options: TrainingOptions) -> bool:
     predicted = trained.logits(test).argmax(-1)
     answers = {"gold": grouped(test, [row.label for row in test]), "predicted": grouped(test, predicted)}
     cell = {"text": name, "sentences": size, "way": way, "processor_seconds": seconds}
-    append(out, cell | row_of(trained.record) | {"test": answers})
+    rates = {"texts_per_second": texts_per_second(work / "model", test)}
+    append(out, cell | row_of(trained.record) | rates | {"test": answers})
     shutil.rmtree(work)
     return True
 
@@ -238,7 +269,7 @@ def measure(out: Path, key: Key, data: Path, options: TrainingOptions) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.accuracy",
-        description="Compares ways to ask about an aspect, and TF-IDF with logistic regression, by number of sentences.",
+        description="Compares ways to ask about an aspect, and TF-IDF, by the number of training sentences.",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the records file, {FILE}")
     parser.add_argument("--data", type=Path, metavar="DIR", help=f"folder of {'/ and '.join(FORMATS)}/")
@@ -278,7 +309,8 @@ def main(arguments: list[str] | None = None) -> int:
             ):
                 print("skipped: the data has fewer sentences")
         found = read(options.out)
-        print(f"\n{table(found, cells, options.ways)}\n\n{differences(found, cells, options.ways, len(options.seeds))}")
+        parts = [table(found, cells, options.ways), differences(found, cells, options.ways, len(options.seeds))]
+        print("", *filter(None, [*parts, costs(found, options.ways)]), sep="\n\n")
         return 0
 
     return exit_status(run, RESUMES)
