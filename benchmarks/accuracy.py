@@ -42,6 +42,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "pairs": {"model": "bert"},
     "quasi-pairs": {"model": "qacg-bert", "context_standalone": False, "context_from_layer": 0},
     "quasi-shared": {"model": "qacg-bert", "context_standalone": True, "context_from_layer": 5},
+    "quasi-shared-4": {"model": "qacg-bert", "context_standalone": True, "context_from_layer": 4},
     "aspect-bert": {"model": "aspect-bert"},
 }
 WHOLE = 0  # the size of a cell that has all published sentences in the published splits
