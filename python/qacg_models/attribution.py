@@ -285,7 +285,8 @@ def layerwise_relevance(
 
     Raises:
         TypeError: `model` is not a sequence classifier of this package, or `target` or the batch has a wrong type.
-        ValueError: `target` has a wrong shape or dtype or is not a class of the model, or the model rejects the batch.
+        ValueError: `target` has a wrong shape or dtype or is not a class of the model, the model rejects the batch, or
+            its layers are those of ModernBERT.
 
     Example:
         >>> import torch
@@ -297,6 +298,11 @@ def layerwise_relevance(
     """
     with _evaluation_mode(model), torch.inference_mode(False), torch.no_grad():
         bert: Any = model.base_model
+        if bert.config.modernbert is not None:
+            raise ValueError(
+                "model: expected layers of BERT, got those of ModernBERT, whose gates have no rule of relevance. Use "
+                "token_sensitivity."
+            )
         layers = list(bert.encoder.layer)
         with _recorded([*layers, bert.pooler, bert.pooler.dense, model.classifier]) as seen:
             logits = _classify(model, batch)

@@ -18,23 +18,19 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import BertConfig
 
+from qacg_models.checkpoints.families import BERT_FIELDS
 from qacg_models.checkpoints.files import CONFIG_NAMES, config_file, open_source, read_json, weights_file
 from qacg_models.checkpoints.fitting import NOTHING, Permissions, Report, Source, asking_for, part_of, some
 from qacg_models.checkpoints.loading import EncoderCheckpointLoading, HeadCheckpointLoading, prepare, variant
 from qacg_models.errors import CheckpointError
-from qacg_models.models.auto import MODELS, load_class
+from qacg_models.models.auto import MODELS, load_class, register_auto_classes
 from qacg_models.utils.files import atomic_folder, check_writable, explain_write_errors, follow_umask
 
 FORMATS = ("own", "huggingface")
 DEFAULT_MODEL = "QACGBertForSequenceClassification"
-_BERT_FIELDS = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size"),
-    *("initializer_range", "layer_norm_eps", "id2label", "label2id", "problem_type", "pad_token_id"),
-    "classifier_dropout",
-)
 _TOKENIZER_FILES = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "sentencepiece.bpe.model"),
 )
 # The head by which BERT of transformers is chosen, in this order.
 _HEADS = {"qa_outputs.weight": "BertForQuestionAnswering", "classifier.weight": "BertForSequenceClassification"}
@@ -61,6 +57,7 @@ def convert(
     if to not in FORMATS:
         raise CheckpointError(f"to: expected one of {', '.join(FORMATS)}, got {to!r}")
     weights = weights_file(src)
+    register_auto_classes()
     _check_destination(src, dst, overwrite)
     check_writable("dst", dst)
     options = {"overrides": overrides, "permissions": permissions}
@@ -164,7 +161,12 @@ def _write_hugging_face(
 ) -> Report:
     """Writes the tensors that BERT of transformers has; raises CheckpointError for others without permission."""
     prepared = prepare(model_class, source, permissions=permissions, overrides=overrides)
-    tensors, report = dict(prepared.tensors), prepared.report
+    config, tensors, report = prepared.config, dict(prepared.tensors), prepared.report
+    if config.modernbert is not None or config.embedding_size is not None:
+        raise CheckpointError(
+            f"to: expected 'own' for {report.source}, whose layers are not those of BERT, got 'huggingface'. Use --to"
+            " own."
+        )
     if "qa_outputs.weight" in tensors and (pooler := [name for name in tensors if part_of(name) == "pooler"]):
         for name in pooler:
             del tensors[name]
@@ -179,7 +181,7 @@ def _write_hugging_face(
         del tensors[name]
     if names:
         report.notes.append(f"dropped {len(names)} tensors that BERT does not have")
-    fields = {field: getattr(prepared.config, field) for field in _BERT_FIELDS}
+    fields = {field: getattr(config, field) for field in (*BERT_FIELDS, "id2label", "label2id", "problem_type")}
     BertConfig(**fields, architectures=[_bert_class(tensors)]).save_pretrained(folder)
     copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     save_file(copies, folder / "model.safetensors", metadata={"format": "pt"})

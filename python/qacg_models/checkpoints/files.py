@@ -9,6 +9,7 @@ import re
 import reprlib
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from qacg_models.checkpoints.families import FAMILIES, as_bert, check_model_type
 from qacg_models.checkpoints.fitting import Layout, Source, named, some
 from qacg_models.errors import CheckpointError, InputError
 from qacg_models.utils.fields import read_json_as
@@ -61,23 +63,24 @@ _MOST_CLASSES = 16  # maximum number of classes of the objects beside the tensor
 
 
 def open_source(path: Path | str, *, config: Path | str | None = None) -> Source:
-    """Reads the checkpoint of a BERT; for the arguments see `weights_file` and `config_file`."""
+    """Reads the checkpoint of a BERT, or of one of FAMILIES as such; see `weights_file` and `config_file`."""
     weights = weights_file(Path(path))
+    fields_path, fields, in_file = config_file(weights, config), None, {}
+    if fields_path is not None:
+        fields = read_json(fields_path)
+        check_model_type(fields_path, fields.get("model_type"))
+        classes = fields.get("architectures")
+        if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
+            raise CheckpointError(f"{fields_path}: architectures: expected a list of names, got {classes!r}")
     found = read_tensors(weights)
+    if fields is not None and fields.get("model_type") in FAMILIES:
+        found, in_file, fields = as_bert(found, fields, fields_path)
     try:
         layout = Layout.of_bert(found)
     except CheckpointError as error:
         raise CheckpointError(f"{weights}: {error}") from None
-    fields_path = config_file(weights, config)
-    if fields_path is None:
-        return named(weights, found, layout)
-    fields = read_json(fields_path)
-    kind, classes = fields.get("model_type"), fields.get("architectures")
-    if kind is not None and not isinstance(kind, str):
-        raise CheckpointError(f"{fields_path}: model_type: expected a name, got {kind!r}")
-    if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
-        raise CheckpointError(f"{fields_path}: architectures: expected a list of names, got {classes!r}")
-    return named(weights, found, layout, fields, fields_path)
+    source = named(weights, found, layout, fields, fields_path)
+    return replace(source, names={ours: in_file.get(name, name) for ours, name in source.names.items()})
 
 
 def config_file(weights: Path, config: Path | str | None) -> Path | None:

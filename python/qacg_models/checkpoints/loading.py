@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel, modeling_utils
+from transformers import PreTrainedConfig, PreTrainedModel, modeling_utils
 
 from qacg_models.checkpoints.files import (
     config_file,
@@ -45,7 +45,7 @@ _DOWNLOAD = ("cache_dir", "force_download", "local_files_only", "token", "revisi
 # Tensors of encoders that heads do not use: the pooler, and buffers that are computed from the sizes.
 _NOT_NEEDED_BY_HEADS = r"(^|\.)(pooler\..*|embeddings\.(position_ids|token_type_ids))$"
 # Fields that change the computation but no shape, so tensors cannot contradict them.
-_COMPUTATION = ("num_attention_heads", "hidden_act", "layer_norm_eps")
+_COMPUTATION = ("num_attention_heads", "hidden_act", "layer_norm_eps", "modernbert")
 _LABEL_FIELDS = ("num_labels", "id2label", "label2id")
 _FOREIGN = (None, "bert")  # values of model_type in configuration files of BERT by other programs
 
@@ -286,8 +286,6 @@ def configuration(
     stored = dict(source.fields)
     known = config_class()
     if kind not in (expected, *_FOREIGN):
-        if kind not in CONFIG_MAPPING or not hasattr(CONFIG_MAPPING[kind], "reads"):  # see EncoderConfig.reads
-            raise CheckpointError(f"{where}: model_type: expected 'bert' or an encoder of this package, got {kind!r}")
         if any(part_of(name) == "context" for name in source.tensors) and "contexts" in known.to_dict():
             raise CheckpointError(
                 f"{where}: model_type: expected {expected!r}, got {kind!r}, which uses context tensors differently. "

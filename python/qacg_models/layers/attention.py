@@ -30,6 +30,7 @@ from qacg_kernels.nn import FusedQuasiAttention, with_lambda
 from qacg_models.layers.batch import Packing
 from qacg_models.layers.context import FirstHeads, project_together
 from qacg_models.layers.embeddings import Dropout
+from qacg_models.layers.rotary import RotaryPositions
 
 # The first is the default: of BERT, CG-BERT and Aspect-BERT, and of QACG-BERT.
 IMPLEMENTATIONS = ("sdpa", "fused", "eager")
@@ -111,8 +112,9 @@ def _attend(
         out, attention = softmax_attention(*(x.transpose(1, 2) for x in heads), mask, **options)
         return merge_heads(out), attention
     # For float32 and bfloat16 on the CPU, the compiled kernel for packed batches is two to four times as fast as
-    # padding the batch for scaled_dot_product_attention.
-    if not want_map and (implementation == "fused" or (implementation == "sdpa" and _has_kernel(heads[0]))):
+    # padding the batch for scaled_dot_product_attention. It has no windows.
+    whole = mask.window is None and not want_map
+    if whole and (implementation == "fused" or (implementation == "sdpa" and _has_kernel(heads[0]))):
         attention, lengths = None, {"cu_seqlens": mask.cu_seqlens, "max_seqlen": mask.max_seqlen}
         out = quasi_attention_varlen(*_without_context(*heads), **lengths, dropout_p=dropout_p)
     else:
@@ -158,10 +160,12 @@ class BertSelfAttention(nn.Module):
         output_attentions: bool,
         head_mask: Tensor | None = None,
         first_only: bool = False,
+        positions: RotaryPositions | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the output and A on request; arguments and shapes are those of `BertLayer.forward`."""
         projected = project_together((self.query, self.key, self.value), hidden_states)
         heads = tuple(x.unflatten(-1, (self.config.num_attention_heads, -1)) for x in projected)
+        heads = heads if positions is None else positions.rotate(heads, mask)
         attended, attention = _attend(self, heads, mask, output_attentions, first_only)
         if head_mask is None:
             return attended, attention
@@ -270,7 +274,8 @@ class QuasiSelfAttention(FusedQuasiAttention):
             return self._attend_from_first(heads, mask, dropout_p), None, None, None, None
         heads = (*heads[:-2], *map(self.dropout, heads[-2:]))
         packing, maps = mask if isinstance(mask, Packing) else None, None
-        if packing is not None and self.config._attn_implementation == "fused" and not output_attentions:
+        whole = packing is not None and packing.window is None and not output_attentions
+        if whole and self.config._attn_implementation == "fused":
             out, lam = with_lambda(
                 quasi_attention_varlen(
                     *heads,
@@ -296,7 +301,8 @@ class QuasiSelfAttention(FusedQuasiAttention):
 
     def attends_from_first(self, mask: Packing | Tensor | None) -> bool:
         """Returns whether the first tokens alone attend faster, on padded keys, than all tokens of the packing."""
-        if not isinstance(mask, Packing) or self.config._attn_implementation != "fused":
+        packed = isinstance(mask, Packing) and mask.window is None
+        if not packed or self.config._attn_implementation != "fused":
             return False
         return 0 < mask.batch * mask.max_seqlen <= _MOST_PADDING * mask.sequences.shape[0]
 

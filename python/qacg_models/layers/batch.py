@@ -23,12 +23,14 @@ class Packing(NamedTuple):
         max_seqlen: at least the length of the longest sequence.
         sequences: (T,) int64, the index of the sequence of each token.
         places: (T,) int32 or int64, the position of each token in its sequence.
+        window: the largest distance of a token to the tokens that it attends to; None: any distance.
     """
 
     cu_seqlens: Tensor
     max_seqlen: int
     sequences: Tensor
     places: Tensor
+    window: int | None = None
 
     @classmethod
     def of(cls, cu_seqlens: Tensor, max_seqlen: int, total: int) -> "Packing":
@@ -76,9 +78,10 @@ class Packing(NamedTuple):
         return padded.flatten(0, 1).index_select(0, self._indices())
 
     def pairs(self) -> Tensor:
-        """Returns booleans (B, 1, max_seqlen, max_seqlen), True where both the query and the key are tokens."""
+        """Returns booleans (B, 1, max_seqlen, max_seqlen), True where query and key are tokens within the window."""
         there = torch.arange(self.max_seqlen, device=self.cu_seqlens.device) < self.lengths().unsqueeze(1)
-        return (there.unsqueeze(2) & there.unsqueeze(1)).unsqueeze(1)
+        pairs = (there.unsqueeze(2) & there.unsqueeze(1)).unsqueeze(1)
+        return pairs if self.window is None else pairs & near(self.max_seqlen, self.window, pairs.device)
 
     def repeated(self, sequences: Tensor, total: int | None) -> tuple["Packing", Tensor]:
         """Returns the packing of selected sequences, and for each of its tokens the index of the token in `self`.
@@ -99,6 +102,12 @@ class Packing(NamedTuple):
     def _indices(self) -> Tensor:
         """Returns the index of each token in the flattened padded batch, (T,) int64."""
         return self.sequences * self.max_seqlen + self.places
+
+
+def near(length: int, window: int, device: torch.device) -> Tensor:
+    """Returns booleans (1, 1, length, length), True where the distance of query and key is at most `window`."""
+    places = torch.arange(length, device=device)
+    return ((places.unsqueeze(1) - places).abs() <= window)[None, None]
 
 
 def per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
@@ -305,7 +314,9 @@ def read_batch(
         raise ValueError(
             f"max_seqlen: expected None without cu_seqlens, got {max_seqlen!r}. Omit max_seqlen for a padded batch."
         )
-    name, tokens = checked_tokens(input_ids, inputs_embeds, config.vocab_size, config.hidden_size, packed=packed)
+    field = "hidden_size" if config.embedding_size is None else "embedding_size"
+    width = getattr(config, field)
+    name, tokens = checked_tokens(input_ids, inputs_embeds, config.vocab_size, width, field, packed=packed)
     shape = tuple(tokens.shape[: 1 if packed else 2])
     if token_type_ids is not None:
         check_ids("token_type_ids", token_type_ids, shape, config.type_vocab_size, "type_vocab_size")
@@ -321,6 +332,7 @@ def read_batch(
         check_position_ids(position_ids, shape, most)
     if packed:
         packing = packing_of(cu_seqlens, max_seqlen, tokens)
+        _check_rotary(config, position_ids, packing)
         if position_ids is None:
             if packing.max_seqlen > most:
                 raise ValueError(
@@ -330,6 +342,7 @@ def read_batch(
             position_ids = packing.places
         batch = EncoderBatch(packing.batch, input_ids, inputs_embeds, token_type_ids, position_ids, packing)
         return batch.rounded() if may_round else batch
+    _check_rotary(config, position_ids, None)
     if position_ids is None and shape[1] > most:
         raise ValueError(
             f"{name}: expected at most max_position_embeddings = {most} tokens, "
@@ -340,6 +353,9 @@ def read_batch(
         return EncoderBatch(shape[0], input_ids, inputs_embeds, token_type_ids, position_ids, visible)
 
     packing, indices = pack_visible(visible)
+    if config.modernbert is not None and not bool((indices % shape[1] == packing.places).all()):
+        # Rotary positions are those in the packing, which padding before or between tokens would change.
+        return EncoderBatch(shape[0], input_ids, inputs_embeds, token_type_ids, position_ids, visible)
     places = indices % shape[1] if position_ids is None else position_ids.expand(shape).flatten()[indices]
     chosen = (
         None if x is None else x.flatten(0, 1).index_select(0, indices)
@@ -437,6 +453,18 @@ def check_position_ids(position_ids: object, shape: tuple[int, ...], limit: int)
     """Checks position ids of the shape of a batch, (B, L) or packed (T), or (1, L); `limit` is their number."""
     one_for_all = len(shape) == 2 and isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
     check_ids("position_ids", position_ids, (1, *shape[1:]) if one_for_all else shape, limit, "max_position_embeddings")
+
+
+def _check_rotary(config, position_ids: Tensor | None, packing: Packing | None) -> None:
+    """Raises ValueError unless position ids are the places of tokens, from which rotary positions are computed."""
+    if position_ids is None or config.modernbert is None or not values_readable(position_ids):
+        return
+    places = torch.arange(position_ids.shape[-1], device=position_ids.device) if packing is None else packing.places
+    if not bool((position_ids == places).all()):
+        raise ValueError(
+            "position_ids: expected 0, 1, 2, ... in every sequence, since positions are rotary, got others. Omit "
+            "position_ids."
+        )
 
 
 def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:

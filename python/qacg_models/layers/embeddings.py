@@ -36,16 +36,21 @@ class Dropout(nn.Dropout):
 class BertEmbeddings(nn.Module):
     """dropout(LayerNorm(x)), where x is the sum of word, position and token-type embeddings.
 
-    All rows are trained, as in the published code. Transformers' BERT does not train the row of the padding token.
+    With rotary positions there are no position embeddings. With `config.embedding_size`, embeddings have that width,
+    and a linear layer maps them to hidden_size. All rows are trained, as in the published code. Transformers' BERT does
+    not train the row of the padding token.
     """
 
     def __init__(self, config):
         super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        size = config.embedding_size or config.hidden_size
+        self.word_embeddings = nn.Embedding(config.vocab_size, size)
+        if config.modernbert is None:
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
+        self.LayerNorm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
+        self.project = nn.Identity() if config.embedding_size is None else nn.Linear(size, config.hidden_size)
 
     def forward(
         self,
@@ -61,7 +66,9 @@ class BertEmbeddings(nn.Module):
         if token_type_ids is None:
             token_type_ids = torch.zeros(words.shape[:-1], dtype=torch.long, device=words.device)
         embedded = words + self.token_type_embeddings(token_type_ids)
-        return self.dropout(self.LayerNorm(embedded + self.position_embeddings(position_ids)))
+        if hasattr(self, "position_embeddings"):
+            embedded = embedded + self.position_embeddings(position_ids)
+        return self.project(self.dropout(self.LayerNorm(embedded)))
 
 
 class ClsPooler(nn.Module):

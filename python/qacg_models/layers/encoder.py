@@ -7,6 +7,11 @@ every model. A context, one embedding Ec per sequence, enters the other layers:
   c = W_i [Ec ; X] + b_i + Ec. The self-attention of layer i reads c and X (`ContextBertLayer.forward`, `context.py`).
 - In Aspect-BERT these layers are those of BERT too, and the input of the first of them is X + Ec.
 
+Layers of ModernBERT (Warner et al., 2024; `config.modernbert`) normalise the inputs of both blocks instead of their
+outputs, except the input of the first layer's attention block; the output of the last layer is normalised too. Their
+feed-forward block is gated, and their attention has rotary positions (`rotary.py`). Layers that read a context read
+normalised hidden states.
+
 N sequences may be B texts with different contexts. The layers below `context_from_layer` then run once per text.
 """
 
@@ -20,15 +25,21 @@ from qacg_models.layers.attention import BertSelfAttention
 from qacg_models.layers.batch import Packing, per_token
 from qacg_models.layers.context import ContextFold, project
 from qacg_models.layers.embeddings import Dropout
+from qacg_models.layers.rotary import RotaryPositions
+
+
+def layer_norm(config, exists: bool) -> nn.Module:
+    """Returns a LayerNorm, or an Identity where a layer has none."""
+    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if exists else nn.Identity()
 
 
 class BertResidualOutput(nn.Module):
     """LayerNorm(residual + dropout(dense(x))), the end of both the attention block and the feed-forward block."""
 
-    def __init__(self, config, input_size: int):
+    def __init__(self, config, input_size: int, norm: bool):
         super().__init__()
         self.dense = nn.Linear(input_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.LayerNorm = layer_norm(config, norm)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
@@ -45,7 +56,7 @@ class AttentionBlock(nn.Module):
     def __init__(self, config, self_attention: nn.Module):
         super().__init__()
         self.self = self_attention
-        self.output = BertResidualOutput(config, config.hidden_size)
+        self.output = BertResidualOutput(config, config.hidden_size, norm=config.modernbert is None)
 
     def forward(
         self,
@@ -64,26 +75,35 @@ class AttentionBlock(nn.Module):
 
 
 class BertIntermediate(nn.Module):
-    """activation(dense(x)): the first layer of the feed-forward block."""
+    """activation(dense(x)), the first layer of the feed-forward block; in ModernBERT, of normalised x and gated."""
 
     def __init__(self, config):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.gated = config.modernbert is not None
+        self.norm = layer_norm(config, self.gated)
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size * (2 if self.gated else 1))
         self.activation = ACT2FN[config.hidden_act]
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps (..., hidden_size) to (..., intermediate_size)."""
-        return self.activation(self.dense(x))
+        x = self.dense(self.norm(x))
+        if not self.gated:
+            return self.activation(x)
+        x, gate = x.chunk(2, -1)
+        return self.activation(x) * gate
 
 
 class BertLayer(GradientCheckpointingLayer):
-    """A layer of BERT: attention block and feed-forward block."""
+    """Layer number `index` of BERT or ModernBERT: attention block and feed-forward block."""
 
-    def __init__(self, config, self_attention: Callable[..., nn.Module] = BertSelfAttention):
+    def __init__(self, config, index: int, self_attention: Callable[..., nn.Module] = BertSelfAttention):
         super().__init__()
+        self.positions = RotaryPositions.of(config, index)
+        self.attention_norm = layer_norm(config, self.positions is not None and index > 0)
         self.attention = AttentionBlock(config, self_attention(config))
         self.intermediate = BertIntermediate(config)
-        self.output = BertResidualOutput(config, config.intermediate_size)
+        last = index == config.num_hidden_layers - 1
+        self.output = BertResidualOutput(config, config.intermediate_size, norm=self.positions is None or last)
 
     def forward(
         self,
@@ -99,17 +119,19 @@ class BertLayer(GradientCheckpointingLayer):
         the A of each head. first_only, for a packed batch, computes only first tokens after the attention: the hidden
         states are then (B, hidden).
         """
-        options = {"output_attentions": output_attentions, "head_mask": head_mask}
+        options = {"output_attentions": output_attentions, "head_mask": head_mask, "positions": self.positions}
+        mask = mask if self.positions is None else self.positions.mask(mask, hidden_states)
         residual = mask.first(hidden_states) if first_only else hidden_states
-        attended, attention = self.attention(hidden_states, residual, mask, first_only, **options)
+        normed = self.attention_norm(hidden_states)
+        attended, attention = self.attention(normed, residual, mask, first_only, **options)
         return self.output(self.intermediate(attended), attended), attention
 
 
 class ContextBertLayer(BertLayer):
     """A layer that mixes the context with the hidden states before its self-attention."""
 
-    def __init__(self, config, self_attention: Callable[..., nn.Module]):
-        super().__init__(config, self_attention)
+    def __init__(self, config, index: int, self_attention: Callable[..., nn.Module]):
+        super().__init__(config, index, self_attention)
         self.fold: ContextFold | None = None  # see fold_context
         self.register_load_state_dict_pre_hook(_drop_fold)
 
@@ -143,11 +165,12 @@ class ContextBertLayer(BertLayer):
             output_gates, output_attentions: whether gates and maps are returned, or None in their place.
             first_only: return (N, hidden), the first token of each sequence; requires a packed batch.
         """
+        mask = mask if self.positions is None else self.positions.mask(mask, hidden_states)
         from_first = first_only and not output_gates and self.attention.self.attends_from_first(mask)
         heads = project(
             self.attention.self,
             context_layer,
-            hidden_states,
+            self.attention_norm(hidden_states),
             context_embedding,
             mask,
             text_rows,
@@ -155,6 +178,7 @@ class ContextBertLayer(BertLayer):
             call_layers=output_attentions,  # layer-wise relevance reads the outputs of the layers
             first_only=from_first,
         )
+        heads = heads if self.positions is None else self.positions.rotate(heads, mask)
         if text_rows is None:
             residual = mask.first(hidden_states) if first_only else hidden_states
         else:
@@ -181,7 +205,9 @@ class BertEncoder(nn.Module):
         super().__init__()
         self.first = config.num_hidden_layers if first is None else first
         self.layer = nn.ModuleList(
-            BertLayer(config) if i < self.first or self_attention is None else ContextBertLayer(config, self_attention)
+            BertLayer(config, i)
+            if i < self.first or self_attention is None
+            else ContextBertLayer(config, i, self_attention)
             for i in range(config.num_hidden_layers)
         )
 

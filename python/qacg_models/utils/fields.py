@@ -24,6 +24,7 @@ MOST = MappingProxyType(
     {
         "vocab_size": (10_000_000, "XLM-V has 901,629"),
         "hidden_size": (65_536, "BERT-large has 1,024"),
+        "embedding_size": (65_536, "ELECTRA-small has 128"),
         "num_hidden_layers": (1_000, "BERT-large has 24"),
         "num_attention_heads": (1_024, "BERT-large has 16"),
         "intermediate_size": (1_048_576, "usual: 4 * hidden_size; BERT-large has 4,096"),

@@ -294,6 +294,7 @@ def _from_checkpoint(
     from qacg_models.checkpoints.fitting import CONTEXTS, Permissions
 
     entry = BACKBONES[options.model]
+    kind = load_class(entry)
     source = open_source(located(options.from_checkpoint))
     is_new = entry.contexts and CONTEXTS not in source.tensors
     from_names = is_new and entry.starts_from_names and options.context_standalone and options.protocol == "dev"
@@ -301,7 +302,7 @@ def _from_checkpoint(
         fields = fields | NEW_CONTEXTS
     if from_names and entry.quasi_attention:
         fields = fields | NAMES_FIELDS
-    model, loading = load_class(entry).from_source(
+    model, loading = kind.from_source(
         _with_labels(source, dataset.task.labels, say),
         overrides=fields,
         permissions=Permissions(ignore_mismatched_sizes=True),
@@ -388,14 +389,16 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
     visible = names["attention_mask"].bool()[:, None, None, :]
     was_training = model.training
     model.eval()
+    first, gated = bert.encoder.first, isinstance(bert.encoder, ContextBertEncoder)
     states = bert.encoder.plain_layers(bert.embeddings(names["input_ids"]), visible, False)[0][-1]
+    if gated:  # its context layer reads the states in which the attention of layer `context_from_layer` reads them
+        states = bert.encoder.layer[first].attention_norm(states)
     model.train(was_training)
     weights = tokens / tokens.sum(1, keepdim=True).clamp(min=1)
     means = (weights.unsqueeze(1) @ states).squeeze(1)
     norm = states[tokens].norm(dim=1).mean()
     bert.context_embeddings.weight.copy_(functional.normalize(means) * norm)
-    first = bert.encoder.first
-    if not isinstance(bert.encoder, ContextBertEncoder):  # Aspect-BERT has no further new weights
+    if not gated:  # Aspect-BERT has no further new weights
         return
     for layer, context_layer in zip(bert.encoder.layer[first:], bert.encoder.context_layer[first:]):
         context_layer.weight.zero_()
