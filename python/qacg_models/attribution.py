@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from qacg_kernels.attention_layers import autocast_enabled
+from qacg_models.errors import InputError
 from qacg_models.layers.attention import merge_heads, split_heads
 from qacg_models.layers.embeddings import AttentionPooler
 from qacg_models.models.base import EncoderPreTrainedModel
@@ -285,8 +286,8 @@ def layerwise_relevance(
 
     Raises:
         TypeError: `model` is not a sequence classifier of this package, or `target` or the batch has a wrong type.
-        ValueError: `target` has a wrong shape or dtype or is not a class of the model, the model rejects the batch, or
-            its layers are those of ModernBERT.
+        ValueError: `target` has a wrong shape or dtype or is not a class of the model, or the model rejects the batch.
+        InputError: the layers of the model are those of ModernBERT.
 
     Example:
         >>> import torch
@@ -299,7 +300,7 @@ def layerwise_relevance(
     with _evaluation_mode(model), torch.inference_mode(False), torch.no_grad():
         bert: Any = model.base_model
         if bert.config.modernbert is not None:
-            raise ValueError(
+            raise InputError(
                 "model: expected layers of BERT, got those of ModernBERT, whose gates have no rule of relevance. Use "
                 "token_sensitivity."
             )

@@ -14,8 +14,16 @@ from matplotlib.image import imread
 from qacg_models import layerwise_relevance, token_sensitivity
 from qacg_models.cli.program import main
 from qacg_models.sentiment.example import Example
-from qacg_models.sentiment.report.analysis import example_maps, row_inputs, word_places, write_analysis
+from qacg_models.sentiment.report.analysis import (
+    MARKERS,
+    example_maps,
+    row_inputs,
+    row_tokens,
+    word_places,
+    write_analysis,
+)
 from qacg_models.sentiment.trained_model import load_trained
+from tokenizer_kinds import KINDS
 from untrained import TEXTS, write_model
 
 SENTENCES = (TEXTS[2], TEXTS[1])
@@ -49,6 +57,14 @@ def embedded(page):
                 steps = np.frombuffer(base64.b64decode(one[kind]["values"]), "<i2").reshape(shape)
                 one[kind] = one[kind]["step"] * steps
     return viewers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_tokens_are_readable(kind, tmp_path):
+    trained = load_trained(write_model(tmp_path, layers=1, tokenizer=kind, context_standalone=True))
+    first, *tokens, last = row_tokens(trained, row("the food, that was cheaper", "food"))
+    assert {first, last} <= set(MARKERS)
+    assert " ".join(tokens).replace(" ##", "").replace(" ,", ",") == "the food, that was cheaper"
 
 
 def test_analyze_page_has_the_maps_of_the_model(trained, page):

@@ -13,10 +13,13 @@ from commands import fails
 from qacg_models.cli.program import main
 from qacg_models.sentiment.checks import (
     baseline_doubts,
+    check_tokens,
     find_doubts,
 )
 from qacg_models.sentiment.dataset import load_data
-from qacg_models.sentiment.options import DataOptions
+from qacg_models.sentiment.encoding import load_tokenizer
+from qacg_models.sentiment.options import DataOptions, TrainingOptions
+from tokenizer_kinds import KINDS
 from untrained import write_model
 
 OTHER = {"positive": "negative", "negative": "positive", "none": "positive"}
@@ -120,6 +123,19 @@ def test_check_foreign_vocabulary_warns(tmp_path, capsys):
     rows = labelled(f"die Zimmerdecke war höchst ungewöhnlich, Nummer {number}" for number in range(60))
     out = checked(tmp_path, capsys, rows, "--from", write_model(tmp_path / "start"), "--max-length", 48)
     assert "the vocabulary does not suit the language of the texts" in out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_check_counts_the_tokens_of_words(kind, tmp_path, dataset):
+    """In texts: byte-level BPE has other tokens for a separate "food"."""
+    start = write_model(tmp_path / "start", kind="bert", tokenizer=kind)
+    rows = [replace(dataset.splits["train"][0], sentence=text) for text in ("the food 12 !", "菜很 12")]
+    options = TrainingOptions(from_checkpoint=str(start), max_length=48)
+    found = check_tokens(replace(dataset, splits={"train": rows}), options)
+    assert (found.words, found.texts) == (4, 2)
+    tokenizer = load_tokenizer(start)
+    assert found.pieces == len(tokenizer.tokenize("the food")) + len(tokenizer.tokenize("菜很"))
+    assert (found.unknown > 0) == (kind in ("xlm-roberta", "electra"))
 
 
 def test_check_chinese_texts_count_characters_as_words(tmp_path, capsys):

@@ -111,6 +111,8 @@ CLASSIFIERS = {
     "bert": {"kind": "bert"},
     "bert-unpadded": {"kind": "bert", "fields": {"pooler": "attention", "unpad": True, "type_vocab_size": 2}},
     "targets": {"kind": "qacg-bert", "task": SENTIHOOD},
+    "pairs-of-modernbert": {"kind": "bert", "tokenizer": "modernbert"},
+    "texts-of-xlm-roberta": {"kind": "aspect-bert", "tokenizer": "xlm-roberta"},
 }
 
 
@@ -122,7 +124,10 @@ def test_export_of_every_classifier_passes_its_check(name, tmp_path):
     assert trained.model.config._attn_implementation == "fused", "the model is unchanged"
     assert found.passed and (tmp_path / "out.onnx").is_file(), str(found)
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
-    operators = {node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node}
+    graph = onnx.load(tmp_path / "out.onnx").graph
+    has_types = "token_type_ids" in {given.name for given in graph.input}
+    assert has_types == ("tokenizer" not in CLASSIFIERS[name])
+    operators = {node.op_type for node in graph.node}
     assert "ReduceLogSumExp" not in operators, "MNN ignores its axes"
 
 

@@ -18,6 +18,7 @@ from browser import CHECKS
 from commands import error_of
 from errors import raises
 from full_members import member
+from qacg_models.cli.commands.export import SUFFIXES
 from qacg_models.cli.program import main
 from qacg_models.sentiment.columns import Columns
 from qacg_models.sentiment.encoding import load_tokenizer, tokenizer_from_vocabulary
@@ -457,6 +458,15 @@ def test_other_tokenizers_raise(model):
     tokenizer = load_tokenizer(model)
     tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
     with raises(
-        "InputError: tokenizer: expected the normalizer BertNormalizer, alone or after NFC, got ['Lowercase']. Use"
+        "InputError: tokenizer: expected the normalizer BertNormalizer, alone or after NFC, got ['Lowercase']. The page"
     ):
         tokenizer_facts(tokenizer)
+
+
+@pytest.mark.parametrize(("kind", "found"), [("roberta", "BPE"), ("xlm-roberta", "Unigram")])
+@pytest.mark.parametrize("to", ["page", "tokenizer"])
+def test_page_of_another_tokenizer_raises(kind, found, to, tmp_path, capsys):
+    """Before onnxruntime-web is required."""
+    folder, output = write_model(tmp_path / "model", tokenizer=kind), str(tmp_path / f"out{SUFFIXES[to]}")
+    printed = error_of(capsys, "export", str(folder), "--to", to, "--output", output)
+    assert f"expected the model WordPiece, got {found}. The page has the WordPiece tokenizer, which BERT and" in printed

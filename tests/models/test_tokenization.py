@@ -1,5 +1,6 @@
 """Tokenizers, encoded examples and padding."""
 
+import json
 import unicodedata
 from unittest.mock import Mock
 
@@ -7,12 +8,15 @@ import pytest
 import torch
 from errors import raises
 from qacg_models.sentiment.encoding import (
+    FeatureTable,
     PaddingCollator,
     encode_examples,
     load_tokenizer,
     train_tokenizer,
+    vocabulary_size,
 )
 from qacg_models.sentiment.example import Example
+from tokenizer_kinds import KINDS, write_tokenizer
 
 CONTEXTS = ("location - 1 - price", "location - 1 - safety")
 TEXTS = ["location - 1 is cheap but not safe at night", "is location - 1 safe", *CONTEXTS]
@@ -90,6 +94,13 @@ def test_vocabulary_file_with_and_without_case(tmp_path):
     cased = load_tokenizer(path, lowercase=False)
     assert cased.tokenize("Safety Café") == ["Safe", "##ty", "Caf", "##é"]
     assert load_tokenizer(tmp_path).get_vocab() == uncased.get_vocab()
+    for settings, expected in (
+        ({"do_lower_case": False}, ["Safe", "##ty", "Caf", "##é"]),
+        ({"do_lower_case": True}, ["safe", "##ty", "cafe"]),
+        ({"strip_accents": False}, ["safe", "##ty", "[UNK]"]),
+    ):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        assert load_tokenizer(tmp_path).tokenize("Safety Café") == expected
     assert uncased("safe", "safe")["token_type_ids"] == [0, 0, 0, 1, 1]
 
 
@@ -103,7 +114,7 @@ def test_vocabulary_may_have_line_separators_and_line_ends(tmp_path, end):
 def test_load_tokenizer_bad_folder_or_vocabulary_raises(tmp_path):
     with raises("InputError: expected a tokenizer folder"):
         load_tokenizer(tmp_path / "nothing")
-    with raises("InputError: expected tokenizer.json or vocab.txt"):
+    with raises("InputError: expected tokenizer.json or vocab.txt in the folder, got neither. Write tokenizer.json"):
         load_tokenizer(tmp_path)
     with raises("InputError: vocab.txt:8: repeats the piece 'a' of line 6"):
         load_tokenizer(write_vocabulary(tmp_path, [*SPECIAL, "a", "b", "a"]))
@@ -112,6 +123,47 @@ def test_load_tokenizer_bad_folder_or_vocabulary_raises(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with raises("InputError: cannot be loaded"):
         load_tokenizer(tmp_path)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def other(request, tmp_path_factory):
+    """A tokenizer of another encoder, loaded from a folder that does not name special tokens, and their ids."""
+    folder = write_tokenizer(request.param, TEXTS * 2, tmp_path_factory.mktemp("tokenizer"))
+    return load_tokenizer(folder), KINDS[request.param]
+
+
+def test_special_tokens_are_found_by_their_names(other, tmp_path):
+    tokenizer, (first, separator, padding) = other
+    ids = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
+    assert ids == (first, separator, padding)
+    assert None not in (tokenizer.unk_token_id, tokenizer.mask_token_id)
+    tokenizer.save_pretrained(tmp_path)
+    assert load_tokenizer(tmp_path)(*CONTEXTS) == tokenizer(*CONTEXTS)
+
+
+@pytest.mark.parametrize("standalone", [False, True])
+def test_encode_examples_of_other_tokenizers(other, standalone):
+    tokenizer, (first, separator, _) = other
+    rows = [row("is cheap", CONTEXTS[0]), row("is " * 99 + "safe", CONTEXTS[0])]
+    features, cut = encode_examples(rows, tokenizer, CONTEXTS, 64, standalone, token_types=False)
+    text, name = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in ("is cheap", CONTEXTS[0]))
+    between = [separator] * (tokenizer.num_special_tokens_to_add(pair=True) - 2)
+    expected = [first, *text, *([] if standalone else [*between, *name]), separator]
+    assert features[0] == {"input_ids": expected, "labels": 2, "context_ids": 0}
+    assert (len(features[1]["input_ids"]), cut) == (64, 1)
+    assert FeatureTable(rows, tokenizer, CONTEXTS, 64, standalone, token_types=False)[:] == features
+    batch = PaddingCollator(tokenizer.pad_token_id)(features)
+    assert batch.keys() == {"input_ids", "attention_mask", "labels", "context_ids"}
+    assert batch["input_ids"][0].tolist() == expected + [tokenizer.pad_token_id] * (64 - len(expected))
+
+
+def test_vocabulary_size_counts_ids_without_a_token(tmp_path):
+    tokenizer = load_tokenizer(write_tokenizer("roberta", TEXTS, tmp_path))
+    known = json.loads((tmp_path / "tokenizer.json").read_text())
+    known["model"]["vocab"]["unused"] = size = 10 + vocabulary_size(tokenizer)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(known))
+    tokenizer = load_tokenizer(tmp_path)
+    assert len(tokenizer) <= size < vocabulary_size(tokenizer) == size + 1
 
 
 def test_encode_examples_bad_arguments_raise(tokenizer):

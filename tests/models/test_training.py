@@ -8,14 +8,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 import yaml
 from errors import raises
+from full_members import member
 from interrupted_runs import assert_same_run, interrupted
 from model_sizes import SMALL, SMALL_FLAGS
 from qacg_models import QACGBertForSequenceClassification
 from qacg_models.cli.program import main
 from qacg_models.sentiment import training
-from qacg_models.sentiment.encoding import FeatureTable, train_tokenizer
+from qacg_models.sentiment.encoding import FeatureTable, load_tokenizer, train_tokenizer
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.sentiment.record import Selection
@@ -34,6 +36,8 @@ from qacg_models.sentiment.training.trainer import (
     warmup_then_linear,
 )
 from safetensors.torch import load_file
+from tokenizer_kinds import KINDS, write_tokenizer
+from transformers import CONFIG_MAPPING
 from untrained import OWN, write_model
 
 TINY = TrainingOptions(**SMALL, epochs=4, batch_size=16, learning_rate=3e-3, balance=0.0)
@@ -422,6 +426,7 @@ def test_released_protocol_uses_bert_adam(dataset, tmp_path, monkeypatch):
 # --- augmentation ---
 
 ASPECTS = ("food", "price")
+SEPARATOR = 3  # the id of [SEP] in a tokenizer of train_tokenizer
 ROWS = [
     Example(str(number), text, aspect, "", aspect, label, number + 2)
     for number, (text, aspect, label) in enumerate(
@@ -445,23 +450,35 @@ def features(standalone, rows=ROWS):
 @pytest.mark.parametrize("standalone", [True, False])
 def test_joined_pair_equals_one_text_of_both(tmp_path, standalone):
     table = features(standalone)
-    joined = JoinedTexts(table, 0.5, 64)
+    joined = JoinedTexts(table, 0.5, 64, SEPARATOR)
     expected = [("a fine soup we came by bus", 0, 4, 1), ("we came by bus a fine soup", 4, 0, 1)]
     expected += [("the bill was a shock we came by bus", 2, 4, 0), ("a fine soup the bill was a shock", 1, 3, 2)]
     whole = [replace(ROWS[a], sentence=text, label=label) for text, a, _, label in expected]
     assert [joined[a, b] for _, a, b, _ in expected] == list(features(standalone, whole))
     assert [joined[number] for number in range(len(joined))] == list(table)
     most = len(joined[0, 4]["input_ids"])
-    assert JoinedTexts(table, 0.5, most)[0, 4] == joined[0, 4]
-    short = JoinedTexts(table, 0.5, most - 1)
+    assert JoinedTexts(table, 0.5, most, SEPARATOR)[0, 4] == joined[0, 4]
+    short = JoinedTexts(table, 0.5, most - 1, SEPARATOR)
     assert short[0, 4] == table[0], "the one with an opinion stays"
     assert short[4, 0] == table[0], "the one with an opinion stays"
+
+
+@pytest.mark.parametrize("standalone", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_joined_pair_of_other_tokenizers(kind, tmp_path, standalone):
+    tokenizer = load_tokenizer(write_tokenizer(kind, [row.sentence for row in ROWS], tmp_path))
+    first, separator, _ = KINDS[kind]
+    table = FeatureTable(ROWS, tokenizer, ASPECTS, 64, standalone, token_types=False)
+    a, b, name = tokenizer(["a fine soup", "we came by bus", "food"], add_special_tokens=False)["input_ids"]
+    between = [separator] * (tokenizer.num_special_tokens_to_add(pair=True) - 2)
+    expected = [first, *a, *b, *([] if standalone else [*between, *name]), separator]
+    assert JoinedTexts(table, 0.5, 64, separator)[0, 4] == {"input_ids": expected, "labels": 1, "context_ids": 0}
 
 
 def test_joined_texts_pairs_rows_without_an_opinion():
     table = features(True)
     drawn = torch.arange(6).repeat(2000)
-    keys = list(JoinedTexts(table, 0.3, 64).pairs(drawn, torch.Generator().manual_seed(0)))
+    keys = list(JoinedTexts(table, 0.3, 64, SEPARATOR).pairs(drawn, torch.Generator().manual_seed(0)))
     pairs = [(row, key) for row, key in zip(drawn.tolist(), keys) if isinstance(key, tuple)]
     assert len(pairs) / len(keys) == pytest.approx(0.3, abs=0.02)
     assert all(key == row for row, key in zip(drawn.tolist(), keys) if not isinstance(key, tuple))
@@ -475,24 +492,27 @@ def test_joined_texts_pairs_rows_without_an_opinion():
 def test_joined_texts_without_absent_rows_stay_single(tmp_path, absent):
     rows = [row for row in ROWS if row.aspect in absent or row.label]
     drawn = torch.arange(len(rows)).repeat(50)
-    keys = JoinedTexts(features(True, rows), 0.9, 64).pairs(drawn, torch.Generator().manual_seed(0))
+    keys = JoinedTexts(features(True, rows), 0.9, 64, SEPARATOR).pairs(drawn, torch.Generator().manual_seed(0))
     assert {rows[number].aspect for key in keys if isinstance(key, tuple) for number in key} == set(absent)
 
 
 def test_word_dropout_hides_words_of_the_first_segment():
     torch.manual_seed(0)
-    unknown, special = 1, (0, 1, 2, 3)
-    pieces = torch.randint(0, 50, (40, 200))
-    types = (torch.arange(200) >= 150).long().expand(40, 200)
-    batch = {"input_ids": pieces, "token_type_ids": types, "labels": torch.zeros(40)}
-    found = WordDropout(0.25, unknown, special)(batch)
-    changed = found["input_ids"] != pieces
-    may = (types == 0) & (pieces > 3)
-    assert (found["input_ids"][changed] == unknown).all() and not changed[~may].any()
-    assert changed[may].float().mean() == pytest.approx(0.25, abs=0.02)
-    assert found["labels"] is batch["labels"] and WordDropout(0.0, None, special)(batch) is batch
+    unknown, first, separator = 1, 2, 3
+    special = (0, unknown, first, separator)
+    pieces = torch.randint(4, 50, (40, 200))
+    pieces[:, 0], pieces[:, [150, 151, 190]], pieces[:, 191:] = first, separator, 0
+    may = ((torch.arange(200) > 0) & (torch.arange(200) < 150)).expand(40, 200)
+    for shape in ((40, 200), (-1,)):  # a padded batch, and a packed one
+        batch = {"input_ids": pieces.reshape(shape), "labels": torch.zeros(40)}
+        found = WordDropout(0.25, unknown, special, first, separator)(batch)
+        changed = (found["input_ids"] != batch["input_ids"]).view(40, 200)
+        assert (found["input_ids"].view(40, 200)[changed] == unknown).all() and not changed[~may].any()
+        assert changed[may].float().mean() == pytest.approx(0.25, abs=0.02)
+        assert found["labels"] is batch["labels"]
+    assert WordDropout(0.0, None, special, first, separator)(batch) is batch
     with raises("InputError: word_dropout: expected 0 for a tokenizer without an unknown token, got 0.1"):
-        WordDropout(0.1, None, special)
+        WordDropout(0.1, None, special, first, separator)
 
 
 # --- the start from a checkpoint ---
@@ -513,6 +533,38 @@ def test_train_starts_from_its_own_checkpoint(dataset, folder, tmp_path):
     assert any("loaded" in line for line in printed)
     with raises("InputError: max_length: expected at most 128, the number of positions of ..., got 500"):
         train(dataset, tmp_path / "n", replace(options, max_length=500))
+
+
+# By model_type of transformers: the model, and training options.
+ENCODERS = {
+    "roberta": ("qacg-bert", {"context_standalone": False, "word_dropout": 0.1, "join_texts": 0.5}),
+    "xlm-roberta": ("aspect-bert", {"context_standalone": True, "frozen_layers": 1}),
+    "modernbert": ("qacg-bert", {"context_standalone": True, "word_dropout": 0.1, "join_texts": 0.5}),
+    "electra": ("bert", {"frozen_layers": 1}),
+}
+
+
+@pytest.mark.parametrize("kind", [member(kind, id=kind, fast=kind == "modernbert") for kind in ENCODERS])
+def test_train_starts_from_encoders_of_transformers(kind, dataset, tmp_path):
+    start = write_tokenizer(kind, [row.sentence for row in dataset.splits["train"]], tmp_path / "start")
+    tokenizer, positions = load_tokenizer(start), 50 if "roberta" in kind else 48  # RoBERTa does not use two of 50
+    first, separator, padding = KINDS[kind]
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20}
+    ids = {"pad_token_id": padding, "bos_token_id": first, "eos_token_id": separator}
+    ids |= {"vocab_size": len(tokenizer) + 3}  # published vocabularies are padded
+    if "roberta" in kind:
+        sizes |= {"type_vocab_size": 1}
+    config = CONFIG_MAPPING[kind](max_position_embeddings=positions, **sizes, **ids)
+    transformers.AutoModel.from_config(config).save_pretrained(start)
+    model, options = ENCODERS[kind]
+    options = TrainingOptions(model=model, from_checkpoint=str(start), **SHORT | options)
+    trained = train(dataset, tmp_path / "m", options)
+    assert trained.tokenizer("safe", "price") == tokenizer("safe", "price")
+    assert ("token_type_ids" in trained.features(dataset.splits["dev"])[0]) == (kind == "electra")
+    assert trained.model.config.max_position_embeddings == 48
+    assert trained.evaluate(dataset.splits["dev"]).to_json() == trained.record.metrics["dev"].to_json()
+    with raises("InputError: max_length: expected at most 48, the number of positions of ..., got 49"):
+        train(dataset, tmp_path / "n", replace(options, max_length=49))
 
 
 @pytest.mark.parametrize(

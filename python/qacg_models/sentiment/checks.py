@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qacg_models.checkpoints.files import OTHER_LANGUAGES
 from qacg_models.sentiment.dataset import Dataset, describe
 from qacg_models.sentiment.example import Example, Task, distinct, frame_of
 from qacg_models.sentiment.formats import find_format
@@ -38,6 +39,7 @@ LEARNED = "learned from the texts"
 SHOWN = 3  # maximum number of unknown words that are printed
 _HAN = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters, which BERT's tokenizer separates like words
 _WORD = re.compile(rf"[{_HAN}]|[^\W\d_{_HAN}]+")
+_LETTER = re.compile(r"[^\W\d_]")
 
 
 class Doubt(NamedTuple):
@@ -85,7 +87,7 @@ class TokenCheck:
     cut: int  # number of texts that are truncated, because they are longer than `max_length`
     longest: int  # length of the longest text in tokens, with special tokens and, if it is read, the longest context
     words: int  # number of words in the texts; a Chinese character is a word
-    pieces: int  # number of tokens of the words
+    pieces: int  # number of tokens with a letter
     unknown: int  # number of unknown tokens of the texts
     tokens: int = 0  # number of tokens of the texts
     alike: int = 0  # number of texts that differ from another text only in unknown tokens
@@ -110,8 +112,8 @@ class TokenCheck:
             )
         if per_word > MOST_PIECES:
             found.append(
-                "warning: the vocabulary does not suit the language of the texts; start from a checkpoint of this"
-                f" language (--from){scratch}"
+                "warning: the vocabulary does not suit the language of the texts; start with"
+                f" {OTHER_LANGUAGES}{scratch}"
             )
         elif unknown > MOST_UNKNOWN:
             found.append(
@@ -137,15 +139,14 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
     contexts = [] if resolved.context_standalone else list(dataset.contexts)
     longest_context = max((len(tokenizer(name, add_special_tokens=False)["input_ids"]) for name in contexts), default=0)
     extra = longest_context + tokenizer.num_special_tokens_to_add(pair=bool(contexts))
-    encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+    encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     lengths = [len(ids) + extra for ids in encoded["input_ids"]]
     unknown = [
         tuple(text[start:end] for piece, (start, end) in zip(ids, offsets) if piece == tokenizer.unk_token_id)
         for text, ids, offsets in zip(texts, encoded["input_ids"], encoded["offset_mapping"])
     ]
     often = Counter(word for found in unknown for word in found)
-    words = [word for text in texts for word in _WORD.findall(text)]
-    pieces = tokenizer(words, add_special_tokens=False)["input_ids"] if words else []
+    places = [(text, *place) for text, offsets in zip(texts, encoded["offset_mapping"]) for place in offsets]
     return TokenCheck(
         start=starts[0],
         vocabulary=resolved.tokenizer or resolved.from_checkpoint or LEARNED,
@@ -153,8 +154,8 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
         max_length=resolved.max_length,
         cut=sum(length > resolved.max_length for length in lengths),
         longest=max(lengths),
-        words=len(words),
-        pieces=sum(map(len, pieces)),
+        words=sum(len(_WORD.findall(text)) for text in texts),
+        pieces=sum(_LETTER.search(*place) is not None for place in places),
         unknown=often.total(),
         tokens=sum(map(len, encoded["input_ids"])),
         alike=_count_alike(encoded["input_ids"], unknown),

@@ -1,7 +1,9 @@
 """Examples as model inputs: tokenizers, features and batches.
 
 Inputs are `[CLS] sentence [SEP] context name [SEP]` with token types 0 and 1; or `[CLS] sentence [SEP]` if
-`context_standalone` of the configuration is True. Models with contexts also get the context id.
+`context_standalone` of the configuration is True. Other tokenizers have other special tokens, such as
+`<s> sentence </s></s> context name </s>`. In all of them, the first separator ends the sentence. Models with one token
+type get no token types. Models with contexts also get the context id.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ import torch
 
 from qacg_models.errors import InputError
 from qacg_models.sentiment.example import blocks
+from qacg_models.utils.fields import read_json_as
 from qacg_models.utils.text import lone_surrogate, read_text
 
 if TYPE_CHECKING:
     import numpy as np
     from tokenizers import Tokenizer
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
     from qacg_models.sentiment.example import Example
 
@@ -30,6 +33,14 @@ SPECIAL_TOKENS = {
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
+}
+# The same in RoBERTa, XLM-R and CamemBERT, whose published folders do not name them.
+_OTHER_NAMES = {
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "mask_token": "<mask>",
 }
 
 
@@ -61,8 +72,10 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000) -> PreTrainedT
     return _word_pieces(learner.get_vocab(), lowercase=True, keep_marks=True)
 
 
-def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
-    """Returns a BERT tokenizer of a `vocab.txt`; with `lowercase`, text is lowercased, and accents are removed."""
+def tokenizer_from_vocabulary(
+    path: Path | str, lowercase: bool = True, keep_marks: bool = False
+) -> PreTrainedTokenizerFast:
+    """Returns a BERT tokenizer of a `vocab.txt`; for the other arguments see `_set_text_steps`."""
     try:
         # Not splitlines(), which also splits at characters that a piece may contain, such as U+2028.
         pieces = read_text(Path(path)).replace("\r\n", "\n").removesuffix("\n").split("\n")
@@ -76,13 +89,15 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
     missing = [token for token in SPECIAL_TOKENS.values() if token not in vocabulary]
     if missing:
         raise InputError(f"{path}: expected a BERT vocabulary, got one without {', '.join(missing)}")
-    return _word_pieces(vocabulary, lowercase)
+    return _word_pieces(vocabulary, lowercase, keep_marks)
 
 
 def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
     """Loads a tokenizer from a `vocab.txt`, or from a local folder with a `tokenizer.json` or `vocab.txt`.
 
-    `lowercase` is that of `tokenizer_from_vocabulary`; a `tokenizer.json` stores its own setting.
+    For a `vocab.txt`, text is lowercased, and accents are removed, unless `lowercase` is False, or a
+    `tokenizer_config.json` in the folder has other settings. Special tokens that the folder of a `tokenizer.json` does
+    not name are found by their usual names.
     """
     path = Path(path)
     if not path.exists():
@@ -90,19 +105,36 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
     vocabulary = path if path.is_file() else path / "vocab.txt"
     if path.is_file() or not (path / "tokenizer.json").is_file():
         if vocabulary.is_file():
-            return tokenizer_from_vocabulary(vocabulary, lowercase)
-        raise InputError(f"{path}: expected tokenizer.json or vocab.txt in the folder, got neither")
+            settings = path / "tokenizer_config.json"
+            stored = read_json_as(dict[str, object], settings) if settings.is_file() else {}
+            lowercase = lowercase and stored.get("do_lower_case") is not False
+            return tokenizer_from_vocabulary(vocabulary, lowercase, stored.get("strip_accents") is False)
+        raise InputError(
+            f"{path}: expected tokenizer.json or vocab.txt in the folder, got neither. Write tokenizer.json with"
+            " transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER). For a file"
+            " sentencepiece.bpe.model, first run pip install sentencepiece protobuf."
+        )
     from transformers import PreTrainedTokenizerFast
 
     try:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
     except Exception as error:  # the loader raises bare Exception for a broken file
         raise InputError(f"{path}: tokenizer.json cannot be loaded ({error})") from None
+    vocabulary = tokenizer.get_vocab()
+    for name, usual in SPECIAL_TOKENS.items():
+        found = next((token for token in (usual, _OTHER_NAMES[name]) if token in vocabulary), None)
+        if getattr(tokenizer, name) is None and found is not None:
+            setattr(tokenizer, name, found)
     missing = [name for name in ("pad_token", "cls_token", "sep_token") if getattr(tokenizer, name) is None]
     if missing:
         expected = "expected a tokenizer with pad_token, cls_token and sep_token"
         raise InputError(f"{path}: {expected}, got one without {', '.join(missing)}")
     return tokenizer
+
+
+def has_token_types(config: PreTrainedConfig) -> bool:
+    """Returns whether a model distinguishes token types; RoBERTa and ModernBERT do not."""
+    return getattr(config, "type_vocab_size", 0) > 1
 
 
 def encode_examples(
@@ -111,12 +143,13 @@ def encode_examples(
     contexts: Sequence[str] | None,
     max_length: int,
     context_standalone: bool = False,
+    token_types: bool = True,
 ) -> tuple[list[dict], int]:
     """Returns rows as unpadded model inputs, and the number of truncated rows.
 
-    `contexts` are names by context id; None for a model without contexts. The features of a row are `input_ids` and
-    `token_type_ids` (lists of int), `labels` (the class index) if it has one, and `context_ids` (one id) with
-    `contexts`.
+    `contexts` are names by context id; None for a model without contexts. The features of a row are `input_ids` and,
+    with `token_types`, `token_type_ids` (lists of int), `labels` (the class index) if it has one, and `context_ids`
+    (one id) with `contexts`.
     """
     overhead = tokenizer.num_special_tokens_to_add(pair=not context_standalone)
     if max_length <= overhead + 1:
@@ -136,13 +169,10 @@ def encode_examples(
         None if context_standalone else names,
         truncation="longest_first",
         max_length=max_length,
-        return_token_type_ids=True,
+        return_token_type_ids=token_types,
         return_attention_mask=False,
     )
-    encoded = {
-        pair: {"input_ids": tokens, "token_type_ids": types}
-        for pair, tokens, types in zip(distinct, batch["input_ids"], batch["token_type_ids"])
-    }
+    encoded = {pair: dict(zip(batch, values)) for pair, *values in zip(distinct, *batch.values())}
     features = [
         encoded[pair]
         | ({} if row.label is None else {"labels": row.label})
@@ -166,6 +196,7 @@ class FeatureTable(Sequence[dict]):
         contexts: Sequence[str] | None,
         max_length: int,
         context_standalone: bool = False,
+        token_types: bool = True,
     ):
         import numpy as np
 
@@ -173,11 +204,11 @@ class FeatureTable(Sequence[dict]):
         ends, labels, ids = array("q", [0]), array("i"), array("i")
         self.truncated = 0
         for block in blocks(rows):
-            features, cut = encode_examples(block, tokenizer, contexts, max_length, context_standalone)
+            features, cut = encode_examples(block, tokenizer, contexts, max_length, context_standalone, token_types)
             self.truncated += cut
             for feature in features:
                 tokens.extend(feature["input_ids"])
-                types.extend(feature["token_type_ids"])
+                types.extend(feature.get("token_type_ids", ()))
                 ends.append(len(tokens))
                 labels.append(feature["labels"])
                 if contexts is not None:
@@ -194,8 +225,8 @@ class FeatureTable(Sequence[dict]):
         place = range(len(self))[index]
         start, end = self._ends[place : place + 2].tolist()
         context = {"context_ids": int(self.contexts[place])} if len(self.contexts) else {}
-        tokens = {"input_ids": self._tokens[start:end].tolist(), "token_type_ids": self._types[start:end].tolist()}
-        return tokens | {"labels": int(self.labels[place])} | context
+        types = {"token_type_ids": self._types[start:end].tolist()} if self._types else {}
+        return {"input_ids": self._tokens[start:end].tolist()} | types | {"labels": int(self.labels[place])} | context
 
     def lengths(self) -> np.ndarray:
         """Returns (N,) numbers of tokens of the rows."""
@@ -216,18 +247,26 @@ def check_text(argument: str, text: str) -> None:
         raise InputError(f"{argument}: expected text that UTF-8 can encode, got {half}, half of a character; remove it")
 
 
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Returns the number of embeddings that the token ids require; some tokenizers have fewer tokens."""
+    return 1 + max(tokenizer.get_vocab().values())
+
+
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
     """Raises InputError unless the value is a tokenizer with a padding token and at most `embeddings` tokens."""
     if not hasattr(tokenizer, "pad_token_id"):
         raise InputError(f"tokenizer: expected a tokenizer of transformers, got {type(tokenizer).__name__}")
-    if len(tokenizer) > embeddings:
-        raise InputError(f"tokenizer: expected at most {embeddings} tokens as in the model, got {len(tokenizer)}")
+    if (size := vocabulary_size(tokenizer)) > embeddings:
+        raise InputError(f"tokenizer: expected at most {embeddings} tokens as in the model, got {size}")
     if tokenizer.pad_token_id is None:
         raise InputError("tokenizer: expected a pad_token, got none")
 
 
 def _set_text_steps(tokenizer: Tokenizer, lowercase: bool, keep_marks: bool = False) -> None:
-    """Sets BERT's text steps; with `keep_marks`, uncased text keeps its accents, and text is normalised to NFC."""
+    """Sets BERT's text steps: with `lowercase`, text is lowercased, and accents are removed.
+
+    With `keep_marks`, accents are kept, and text is normalised to NFC.
+    """
     from tokenizers import decoders, normalizers, pre_tokenizers
 
     bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if keep_marks else None)
@@ -273,7 +312,8 @@ class PaddingCollator:
     def __call__(self, features: Sequence[dict]) -> dict:
         """Returns one padded batch: for N features and B texts of at most L tokens, int64 tensors (B, L) or (N,)."""
         texts, batch = _texts_and_values(features, self.share_texts)
-        rows = {name: [text[name] for text in texts] for name in ("input_ids", "token_type_ids")}
+        names = [name for name in ("input_ids", "token_type_ids") if name in texts[0]]
+        rows = {name: [text[name] for text in texts] for name in names}
         rows["attention_mask"] = [[1] * len(row) for row in rows["input_ids"]]
         length = max(map(len, rows["input_ids"]))
         if self.max_length is not None:
@@ -291,7 +331,7 @@ class PackingCollator:
     dictionary of keyword arguments for this package's models. For N features and B texts with T tokens in all, it has:
 
     - (N,) int64 labels and context_ids, if the features have them;
-    - (T,) int64 input_ids, position_ids and, if the features have them, token_type_ids;
+    - (T,) int64 input_ids and, if the features have them, token_type_ids;
     - (B + 1,) int32 cu_seqlens, and the integer max_seqlen.
 
     Args:
@@ -324,9 +364,8 @@ class PackingCollator:
         for name in ("input_ids", "token_type_ids"):
             if name in texts[0]:
                 batch[name] = torch.tensor([value for text in texts for value in text[name]])
-        ends = torch.tensor([0, *lengths]).cumsum(0)
-        batch["position_ids"] = torch.arange(sum(lengths)) - ends[:-1].repeat_interleave(torch.tensor(lengths))
-        return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
+        ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+        return batch | {"cu_seqlens": ends, "max_seqlen": max(lengths)}
 
 
 def _texts_and_values(features: Sequence[dict], share_texts: bool) -> tuple[Sequence[dict], dict[str, torch.Tensor]]:

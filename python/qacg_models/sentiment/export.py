@@ -27,7 +27,7 @@ from torch.export import Dim
 from qacg_models.errors import InputError
 from qacg_models.layers.context import fold_context, has_context_layers
 from qacg_models.sentiment.dataset import file_digest, load_data, load_file, sample_directory
-from qacg_models.sentiment.encoding import PaddingCollator
+from qacg_models.sentiment.encoding import PaddingCollator, has_token_types
 from qacg_models.sentiment.example import SENTIHOOD, Example
 from qacg_models.sentiment.predictor import examples_of
 from qacg_models.sentiment.record import RUN_NAME, read_run_file
@@ -187,8 +187,8 @@ def with_longest(rows: Sequence[Example], max_length: int) -> list[Example]:
 def trace(trained: TrainedModel) -> torch.onnx.ONNXProgram:
     """Traces a copy of a trained model with eager attention, which needs no operators of this package.
 
-    The graph maps int64 input_ids, attention_mask and token_type_ids, (B, L) each, and, if the model has contexts,
-    int64 context_ids (B,), to float32 logits (B, classes).
+    The graph maps int64 input_ids, attention_mask and, if the model has several token types, token_type_ids, (B, L)
+    each, and, if the model has contexts, int64 context_ids (B,), to float32 logits (B, classes).
     """
     size = sum(tensor.nbytes for tensor in trained.model.state_dict().values())
     if size > MOST_BYTES:
@@ -201,7 +201,8 @@ def trace(trained: TrainedModel) -> torch.onnx.ONNXProgram:
     batch, length = Dim("batch", min=1), Dim("length", min=1, max=config.max_position_embeddings)
     tokens = torch.ones(2, min(7, config.max_position_embeddings), dtype=torch.long)
     inputs = {name: tokens.clone() for name in ("input_ids", "attention_mask")}
-    inputs["token_type_ids"] = torch.zeros_like(tokens)
+    if has_token_types(config):
+        inputs["token_type_ids"] = torch.zeros_like(tokens)
     dimensions: dict[str, dict[int, Dim]] = {name: {0: batch, 1: length} for name in inputs}
     if hasattr(config, "contexts"):
         inputs["context_ids"], dimensions["context_ids"] = torch.zeros(2, dtype=torch.long), {0: batch}

@@ -43,7 +43,13 @@ from qacg_models.sentiment.calibration import (
     read_calibration,
     write_calibration,
 )
-from qacg_models.sentiment.encoding import PackingCollator, PaddingCollator, encode_examples, load_tokenizer
+from qacg_models.sentiment.encoding import (
+    PackingCollator,
+    PaddingCollator,
+    encode_examples,
+    has_token_types,
+    load_tokenizer,
+)
 from qacg_models.sentiment.example import Example, Task
 from qacg_models.sentiment.metrics import (
     Metrics,
@@ -310,7 +316,7 @@ def _features(
 ) -> list[dict]:
     contexts = getattr(model.config, "contexts", None)
     standalone = getattr(model.config, "context_standalone", False)
-    return encode_examples(rows, tokenizer, contexts, max_length, standalone)[0]
+    return encode_examples(rows, tokenizer, contexts, max_length, standalone, has_token_types(model.config))[0]
 
 
 def has_fast_bfloat16() -> bool:

@@ -19,7 +19,8 @@ CHECKED_ROWS = 500  # a row is a text with an aspect; more take longer, and fewe
 HELP = "write a trained model as one ONNX file, or as an offline page, checked against the model"
 DESCRIPTION = (
     "Writes the model with eager attention, for any batch size, and for lengths up to the model's number of positions."
-    " Inputs: input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits."
+    " Inputs: input_ids, attention_mask, token_type_ids (not for RoBERTa, XLM-R and ModernBERT) and, for a model with"
+    " contexts, context_ids; output: logits."
     " The metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared"
     " with the model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status"
     " is 1. With --int8, 3 % of the labels may differ, and each probability by 0.5. A page contains an int8 model and"
@@ -66,11 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.sentiment.trained_model import load_trained
 
     to_page, output = arguments.to == PAGE, arguments.output
-    runtime = read_runtime(arguments.runtime or Path(RUNTIME_ARCHIVE)) if to_page else None
     trained = load_trained(arguments.model)
+    facts = None if arguments.to == ONNX else page_facts(trained)
     if arguments.to == TOKENIZER:
-        write_text(output, tokenizer_module(page_facts(trained)))
+        write_text(output, tokenizer_module(facts))
         return 0
+    runtime = read_runtime(arguments.runtime or Path(RUNTIME_ARCHIVE)) if to_page else None
     from qacg_models.sentiment.export import export, rows_at_hand
 
     rows, source = rows_at_hand(trained, arguments.model, CHECKED_ROWS)
@@ -80,7 +82,6 @@ def run(arguments: argparse.Namespace) -> int:
     if runtime is None:
         found = convert(output)
     else:
-        facts = page_facts(trained)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "model.onnx")
             found = convert(file)

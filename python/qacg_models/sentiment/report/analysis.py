@@ -24,7 +24,7 @@ from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.report import Markup, Report, Section, element, framed, html_table, json_script, page_file
 from qacg_models.sentiment.trained_model import TrainedModel, probabilities_of
 
-MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]", "<s>", "</s>", "<pad>", "<mask>")
 _STEPS = 32767
 
 
@@ -72,8 +72,22 @@ def check_has_gate(trained: TrainedModel) -> None:
 
 
 def row_tokens(trained: TrainedModel, row: Example) -> list[str]:
-    """Returns the tokens of a row."""
-    return trained.tokenizer.convert_ids_to_tokens(trained.features([row])[0]["input_ids"])
+    """Returns the tokens of a row as text; as in WordPiece, ## is before a token that continues a word."""
+    from tokenizers import decoders
+
+    tokenizer = trained.tokenizer
+    tokens = tokenizer.convert_ids_to_tokens(trained.features([row])[0]["input_ids"])
+    if isinstance(tokenizer.backend_tokenizer.decoder, decoders.WordPiece):
+        return tokens
+    shown: list[str] = []
+    for token in tokens:
+        if token in MARKERS:
+            shown.append(token)
+            continue
+        text = tokenizer.convert_tokens_to_string(["a", token])[1:]  # begins with a space if the token begins a word
+        begins = text.startswith(" ") or shown[-1] in MARKERS
+        shown.append(text.removeprefix(" ") if begins else f"##{text}")
+    return shown
 
 
 def row_inputs(trained: TrainedModel, row: Example) -> dict:

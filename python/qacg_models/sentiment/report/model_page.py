@@ -45,7 +45,10 @@ _POLICY = (
 _SEPARATOR = "\u0259"
 # Planes 4 to 13 of Unicode are empty; surrogates are no characters.
 _CODES = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0x110000))
-_ADVICE = "Use --to onnx, and the tokenizer of the model's folder."
+_ADVICE = (
+    "The page has the WordPiece tokenizer, which BERT and ELECTRA use. Use --to onnx, and the tokenizer of the model's"
+    " folder."
+)
 _SCRIPTS = ("wordpiece.js", "tables.js", "model_page.js")
 
 
@@ -127,8 +130,8 @@ def tokenizer_facts(tokenizer: PreTrainedTokenizerFast) -> dict:
     """
     known = json.loads(tokenizer.backend_tokenizer.to_str())
     model, special = known["model"], known["added_tokens"]
-    nfc, bert = _normalizer(known["normalizer"])
     _expect("model", model["type"], "WordPiece")
+    nfc, bert = _normalizer(known["normalizer"])
     _expect("pre_tokenizer", (known["pre_tokenizer"] or {}).get("type"), "BertPreTokenizer")
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     for token in special:

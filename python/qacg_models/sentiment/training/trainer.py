@@ -86,7 +86,8 @@ class AspectTrainer(Trainer):
         checkpoint: Path | None = None,
     ):
         self.options, self.folder, selection = options, folder, metrics.task.selection
-        self.hide_words = WordDropout(options.word_dropout, tokenizer.unk_token_id, tokenizer.all_special_ids)
+        ends, special = (tokenizer.cls_token_id, tokenizer.sep_token_id), tokenizer.all_special_ids
+        self.hide_words = WordDropout(options.word_dropout, tokenizer.unk_token_id, special, *ends)
         self.seconds_before, self.started = 0.0, time.perf_counter()
         self.best: dict[str, Tensor] = {}
         if checkpoint is not None:
@@ -94,7 +95,7 @@ class AspectTrainer(Trainer):
             if is_main() and (checkpoint / BEST_NAME).exists():
                 self.best = load_file(checkpoint / BEST_NAME)
         train, rows = splits.train, len(splits.train)
-        joined = JoinedTexts(train, options.join_texts, options.max_length) if options.join_texts else None
+        joined = JoinedTexts(train, options.join_texts, options.max_length, ends[1]) if options.join_texts else None
         texts = train.texts() if getattr(model.config, "shares_texts", False) else None
         self.sampler = EpochSampler(train.labels, options.balance, options.seed, joined, texts)
         self.graphs = GraphedSteps(model) if options.cuda_graphs else None
