@@ -53,7 +53,7 @@ def embedded(page):
     for data in viewers:
         for one in data["rows"]:
             shape = data["layers"], data["heads"], len(one["tokens"]), len(one["tokens"])
-            for kind in ("softmax", "quasi"):
+            for kind in {"softmax", "quasi"} & one.keys():
                 steps = np.frombuffer(base64.b64decode(one[kind]["values"]), "<i2").reshape(shape)
                 one[kind] = one[kind]["step"] * steps
     return viewers
@@ -133,9 +133,6 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
         write_analysis(trained, [], tmp_path / "none")
     with raises("InputError: expected each context at most once per sentence, got 'food' twice for 'service is slow'"):
         write_analysis(trained, [row(TEXTS[1], "food")] * 2, tmp_path / "none")
-    bert = load_trained(write_model(tmp_path / "bert", kind="bert", layers=1))
-    with raises("InputError: model: expected a QACG-BERT, got BERT, which has no quasi-attention"):
-        write_analysis(bert, [row(TEXTS[1], "food")], tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
@@ -159,6 +156,31 @@ def test_viewer_shows_the_selected_head(trained, page, browser):
         assert float(text) == pytest.approx(limit, abs=0.0051 if limit >= 0.1 else 0.000051)
     for token in maps[0].tokens[words]:
         assert f">{html.escape(token, quote=False)}</span>" in first
+
+
+@pytest.mark.parametrize("kind", ["aspect-bert", "cg-bert", "bert"])
+def test_model_without_quasi_attention_has_one_map_and_no_lambda(kind, tmp_path):
+    trained = load_trained(write_model(tmp_path / "model", kind=kind))
+    page = write_analysis(trained, [row(SENTENCES[0], "food")], tmp_path / "page")
+    ((found,),) = (data["rows"] for data in embedded(page))
+    assert (
+        "quasi" not in found
+        and "mean lambda" not in json.loads((page.parent / "tables.json").read_text())["Sentence 1"]
+    )
+    assert "takes away" not in page.read_text(encoding="utf-8").partition("How to read")[0].partition("<main")[2]
+    with torch.no_grad():
+        layers = trained.model(**row_inputs(trained, row(SENTENCES[0], "food")), output_attentions=True).attentions
+    np.testing.assert_allclose(found["softmax"], torch.cat(layers), atol=1e-4)
+
+
+def test_viewer_without_quasi_attention_shows_one_kind_of_map(browser, tmp_path):
+    trained = load_trained(write_model(tmp_path / "model", kind="aspect-bert", fields={"context_from_layer": 1}))
+    page = write_analysis(trained, [row(SENTENCES[0], "food"), row(SENTENCES[0], "price")], tmp_path / "page")
+    browser.show(f"{page.as_uri()}#head=1")
+    dom = browser.value("document.documentElement.outerHTML")
+    assert browser.messages == []
+    assert re.findall(r'aria-pressed="true">([^<]+)', dom) == ["2", "1"], "the layer that reads the aspect"
+    assert dom.count("<canvas") == 2 and "The attention that the model uses" in dom
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -28,16 +28,6 @@ def test_training_adds_the_aspect_in_the_last_layer(trained):
     assert "aspects: their initial vectors come from their names" in trained[1]
 
 
-def test_training_again_keeps_the_layer(small_data, tmp_path):
-    contexts = list(load_data(small_data, ("train", "dev"), DataOptions()).contexts)
-    write_model(
-        tmp_path / "model", OWN, kind="aspect-bert", layers=4, fields={"contexts": contexts, "context_from_layer": 1}
-    )
-    options = TrainingOptions(model="aspect-bert", from_checkpoint=str(tmp_path / "model"), max_steps=1, max_length=48)
-    dataset = load_data(small_data, ("train", "dev"), DataOptions())
-    assert resolve_options(options, dataset).context_from_layer == 1
-
-
 def test_layers_that_read_the_aspect_can_be_frozen(trained, small_data):
     dataset = load_data(small_data, ("train", "dev"), DataOptions())
     checkpoint = str(trained[0].parent / "bert")

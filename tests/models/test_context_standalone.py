@@ -17,7 +17,7 @@ from qacg_models.sentiment.trained_model import TrainedModel, predict_logits, pr
 from untrained import record_of
 
 NAMES = ["location - 1 - price", "location - 1 - safety"]
-RECORD = replace(record_of(SENTIHOOD, ["location - 1"], TrainingOptions()), max_length=32)
+RECORD = replace(record_of(SENTIHOOD, ["location - 1"], TrainingOptions().resolved()), max_length=32)
 SENTENCES = ["location - 1 is cheap but dark at night", "location - 1 feels safe"]
 
 

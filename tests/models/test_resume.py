@@ -155,6 +155,8 @@ def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp
         train(dataset, output, OPTIONS)
     with raises("InputError: training learning_rate: expected 0.003, as when the run started, got 0.1"):
         train(dataset, output, replace(OPTIONS, learning_rate=0.1), resume=True)
+    with raises("InputError: training model: expected 'qacg-bert', as when the run started, got 'aspect-bert'"):
+        train(dataset, output, replace(OPTIONS, model="aspect-bert"), resume=True)
     changed = shutil.copytree(small_data, tmp_path / "changed")
     with (changed / "dev.tsv").open("a") as dev:
         dev.write("\n")

@@ -27,7 +27,12 @@ def figures(**shares):
 
 
 def record(seed=0, seconds=60.0, accuracy=0.5, splits=("dev", "test"), **options):
-    chosen = {"from_checkpoint": "/somewhere/minilm/model", "tokenizer": "/secret", "tensorboard": "/secret"}
+    chosen = {
+        "model": "qacg-bert",
+        "from_checkpoint": "/somewhere/minilm/model",
+        "tokenizer": "/secret",
+        "tensorboard": "/secret",
+    }
     chosen |= {"attention": "fused", "epochs": 8, "seed": seed} | options
     base = record_of(replace(OWN, metrics="classification"), [""], TrainingOptions(**chosen))
     return replace(

@@ -16,6 +16,7 @@ from interrupted_runs import assert_same_run, interrupted
 from model_sizes import SMALL, SMALL_FLAGS
 from qacg_models import QACGBertForSequenceClassification
 from qacg_models.cli.program import main
+from qacg_models.models.auto import BACKBONES
 from qacg_models.sentiment import training
 from qacg_models.sentiment.encoding import FeatureTable, load_tokenizer, train_tokenizer
 from qacg_models.sentiment.example import Example
@@ -143,11 +144,18 @@ def test_train_without_a_split_raises(dataset, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("model", ["qacg-bert", "cg-bert", "aspect-bert", "bert"])
-def test_backbone_trains_and_loads(dataset, tmp_path, model):
-    trained = train(dataset, tmp_path / "m", replace(TINY, model=model, epochs=3))
+@pytest.mark.parametrize("start", ["scratch", "published"])
+@pytest.mark.parametrize("model", BACKBONES)
+def test_backbone_trains_and_loads(dataset, bert, tmp_path, model, start):
+    options = replace(TINY, model=model, epochs=3)
+    if start == "published":
+        protocol = "released" if model == "qacg-bert" else "dev"
+        sizes = dict(epochs=3, batch_size=16, learning_rate=3e-3, max_length=48, balance=0.0)
+        options = TrainingOptions(model=model, from_checkpoint=str(bert), protocol=protocol, **sizes)
+    trained = train(dataset, tmp_path / "m", options)
     assert trained.record.options.attention == trained.model.config._attn_implementation != "eager"
-    assert trained.record.options.context_standalone is (model != "bert")
+    pairs = model == "bert" or (start == "published" and model != "aspect-bert")
+    assert any(1 in row["token_type_ids"] for row in trained.features(dataset.splits["dev"])) is pairs
     curve = losses(trained)
     third = len(curve) // 3
     assert sum(curve[-third:]) < 0.9 * sum(curve[:third])
@@ -518,14 +526,13 @@ def test_word_dropout_hides_words_of_the_first_segment():
 # --- the start from a checkpoint ---
 
 SHORT = dict(max_steps=3, batch_size=8, max_length=48, learning_rate=1e-2, eval_every=3)
-STANDALONE = dict(context_standalone=True, context_from_layer=2)
+STANDALONE = dict(model="qacg-bert", context_standalone=True, context_from_layer=2)
 
 
 @pytest.mark.full
 def test_train_starts_from_its_own_checkpoint(dataset, folder, tmp_path):
     printed = []
-    options = TrainingOptions(from_checkpoint=str(folder), max_steps=3, batch_size=16, pooler="attention")
-    options = replace(options, context_standalone=True, learning_rate=1e-9)
+    options = TrainingOptions(from_checkpoint=str(folder), max_steps=3, batch_size=16, learning_rate=1e-9)
     trained = train(dataset, tmp_path / "m", options, say=printed.append)
     before = load_trained(folder).model.state_dict()
     for name, value in trained.model.state_dict().items():
@@ -589,12 +596,12 @@ def test_classifier_of_a_checkpoint_is_mapped_by_label_names(dataset, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("model", "options"),
-    [("qacg-bert", STANDALONE | {"schedule": "steady"}), ("bert", {}), ("bert", {"protocol": "released"})],
+    "options",
+    [STANDALONE | {"schedule": "steady"}, {}, {"protocol": "released"}],
     ids=["average", "bert", "released"],
 )
-def test_frozen_layers_keep_their_weights(bert, dataset, tmp_path, model, options):
-    given = TrainingOptions(model=model, from_checkpoint=str(bert), frozen_layers=2, **SHORT | options)
+def test_frozen_layers_keep_their_weights(bert, dataset, tmp_path, options):
+    given = TrainingOptions(from_checkpoint=str(bert), frozen_layers=2, **SHORT | options)
     after, before = train(dataset, tmp_path / "model", given).model.state_dict(), load_file(bert / "model.safetensors")
     changed = {name for name, value in before.items() if not torch.equal(value, after[name])}
     assert not any(
@@ -625,8 +632,9 @@ def test_frozen_layers_out_of_range_raise(bert, dataset, tmp_path, options, mess
 
 def begun(folder, dataset, **options):
     """The model at the start of training, its tokenizer and the lines that were logged."""
+    given = {"model": "qacg-bert"} | options
     resolved = TrainingOptions(
-        from_checkpoint=str(folder), max_length=48, attention="fused", learning_rate=1e-3, **options
+        from_checkpoint=str(folder), max_length=48, attention="fused", learning_rate=1e-3, **given
     ).resolved()
     tokenizer, lines = begin_tokenizer(dataset, resolved), []
     return begin_model(dataset, resolved, tokenizer, lines.append), tokenizer, lines
@@ -664,8 +672,8 @@ def test_start_from_names_adds_the_aspect_and_copies_projections(bert, dataset):
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ({"context_standalone": True}, True),
-        ({}, False),
+        ({"context_from_layer": 0}, True),
+        ({"context_standalone": False}, False),
         ({"context_standalone": True, "protocol": "released"}, False),
         ({"context_standalone": True, "model": "cg-bert"}, False),
         ({"model": "aspect-bert", "context_from_layer": 2}, True),
@@ -684,6 +692,6 @@ def test_checkpoint_with_aspects_keeps_its_own(dataset, tmp_path):
     fields = {"contexts": list(dataset.contexts), "beta": 0.5, "context_standalone": True, "context_projection": "head"}
     folder = write_model(tmp_path / "model", OWN, fields=fields)
     stored = QACGBertForSequenceClassification.from_pretrained(folder)
-    model, _, _ = begun(folder, dataset, context_standalone=True)
+    model, _, _ = begun(folder, dataset, context_from_layer=0)
     assert torch.equal(model.bert.context_embeddings.weight, stored.bert.context_embeddings.weight)
     assert (model.config.beta, model.config.context_projection) == (0.5, "head")

@@ -12,6 +12,7 @@ import pytest
 from errors import raises
 from qacg_models.checkpoints.files import is_installed, located
 from qacg_models.cli.program import main
+from qacg_models.models.auto import BACKBONES
 from qacg_models.sentiment.dataset import load_data, sample_directory
 from qacg_models.sentiment.options import RECIPES, TrainingOptions
 from qacg_models.sentiment.training import plan, start as start_module
@@ -116,6 +117,38 @@ def test_from_unsupported_encoder_prints_one_line(command, tmp_path, monkeypatch
     printed = capsys.readouterr().err
     assert "start: model_type: expected one of bert, roberta, xlm-roberta, camembert, electra, modernbert" in printed
     assert printed.count("\n") == 1 and [path.name for path in tmp_path.iterdir()] == ["start"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("qacg-bert", True, 2)),
+        ({"context_standalone": False}, ("qacg-bert", False, 0)),
+        ({"model": "aspect-bert"}, ("aspect-bert", True, 2)),
+        ({"protocol": "released"}, ("qacg-bert", False, 0)),
+        ({"model": "qacg-bert"}, ("qacg-bert", True, 2)),
+        ({"model": "cg-bert"}, ("cg-bert", False, 0)),
+        ({"model": "bert"}, ("bert", False, None)),
+        ({"from_checkpoint": "scratch"}, ("qacg-bert", True, 0)),
+        ({"from_checkpoint": "scratch", "model": "aspect-bert"}, ("aspect-bert", True, 1)),
+    ],
+)
+def test_default_model_depends_on_start_and_protocol(dataset, tmp_path, given, expected):
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": 3}')
+    chosen = resolve_options(TrainingOptions(**{"from_checkpoint": str(tmp_path)} | given), dataset)
+    assert (chosen.model, chosen.context_standalone, chosen.context_from_layer) == expected
+
+
+@pytest.mark.parametrize("kind", BACKBONES)
+def test_checkpoint_of_this_package_keeps_its_model(dataset, tmp_path, kind):
+    contexts = {} if kind == "bert" else {"context_from_layer": 1, "context_standalone": True}
+    folder = str(write_model(tmp_path / "model", kind=kind, layers=3, fields={"pooler": "attention"} | contexts))
+    chosen = resolve_options(TrainingOptions(from_checkpoint=folder, protocol="released"), dataset)
+    assert (chosen.model, chosen.pooler, chosen.context_from_layer) == (kind, "attention", (contexts and 1) or None)
+    assert chosen.context_standalone is bool(contexts)
+    other = "bert" if contexts else "aspect-bert"
+    given = resolve_options(TrainingOptions(from_checkpoint=folder, model=other, pooler="cls"), dataset)
+    assert (given.model, given.pooler) == (other, "cls")
 
 
 def test_resolve_options_is_idempotent(dataset, installed):

@@ -44,14 +44,9 @@ class ModelEntry:
     title: str | None = None
 
     @property
-    def adds_context(self) -> bool:
-        """Whether the model only adds the context embedding to hidden states, as Aspect-BERT does."""
-        return self.context_from_layer and not self.context_projection
-
-    @property
     def starts_from_names(self) -> bool:
         """Whether training can initialise the context embeddings from the names of the contexts."""
-        return self.quasi_attention or self.adds_context
+        return self.context_from_layer and (self.quasi_attention or not self.context_projection)
 
 
 def _encoder(name: str, model_type: str, backbone: str, title: str, **fields) -> tuple[ModelEntry, ModelEntry]:

@@ -42,13 +42,12 @@ PROMPT = "> "
 def training_options() -> TrainingOptions:
     """Returns the training options of the demo: 38 to 51 seconds on two cores with bfloat16 instructions.
 
-    If MiniLM is installed, the last of its six layers reads the aspect, and the first two are not trained. Otherwise a
-    model with random weights is trained for 8 epochs.
+    If MiniLM is installed, its first two layers are not trained. Otherwise a model with random weights is trained for 8
+    epochs.
     """
     if not is_installed("minilm"):
         return TrainingOptions(epochs=8)
-    sizes = {"max_steps": 300, "batch_size": 192, "learning_rate": 5e-4, "dropout": 0.0}
-    return TrainingOptions(**sizes, context_standalone=True, context_from_layer=5, frozen_layers=2)
+    return TrainingOptions(max_steps=300, batch_size=192, learning_rate=5e-4, dropout=0.0, frozen_layers=2)
 
 
 def run(report: Path | str, output: Path | str, options: TrainingOptions) -> int:

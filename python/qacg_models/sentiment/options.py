@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qacg_models.errors import InputError
-from qacg_models.models.auto import BACKBONES
+from qacg_models.models.auto import BACKBONES, ModelEntry
 from qacg_models.sentiment.columns import AUTO, QUOTING, UTF_8, Columns
 from qacg_models.utils.fields import MOST, SEED, convert_options, format_value, option
 from qacg_models.utils.machine import world_size
@@ -39,9 +39,7 @@ class DataOptions:
         *QUOTING,
     )
     encoding: str = option(UTF_8, "encoding of text files, such as cp1252, latin-1 or utf-16", metavar="NAME")
-    wide: bool = option(
-        False, "the table has a column of labels for each aspect: all columns except text, id, target and split"
-    )
+    wide: bool = option(False, "the table has a column of labels for each aspect: all but text, id, target and split")
     aspect_columns: tuple[str, ...] | None = option(None, "the aspect columns of a wide table; implies wide")
     skip_empty: bool = option(False, "leave out and count rows with an empty cell, which otherwise are an error")
     aspects: tuple[str, ...] | None = option(None, "the aspects (default: those of the training split)")
@@ -117,7 +115,12 @@ SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size")
 class TrainingOptions:
     """Options of training. Each field has a help text in its metadata, for `qacg train`."""
 
-    model: str = option("qacg-bert", "backbone", *BACKBONES)
+    model: str | None = option(
+        None,
+        "backbone. With a checkpoint of one of these models, the defaults of model, pooler, context_standalone and"
+        " context_from_layer are those of the checkpoint",
+        *BACKBONES,
+    )
     from_checkpoint: str | None = option(
         None,
         "folder or file of a checkpoint to start from, with its tokenizer; or `minilm`, a small English BERT from a"
@@ -241,13 +244,14 @@ class TrainingOptions:
     )
     context_standalone: bool | None = option(
         None,
-        "pass the aspect by its context id only, without its name as a second segment (aspect-bert: on by default)",
+        "pass the aspect by its context id only, without its name as a second segment. The default is false for cg-bert"
+        " with a checkpoint, and for qacg-bert and cg-bert with protocol=released",
     )
     context_from_layer: int | None = option(
         None,
         "index, from 0, of the first layer that reads the aspect. With context_standalone, the layers below are"
-        " computed once for all aspects of a text. For aspect-bert with a checkpoint, the default is the layer of an"
-        " aspect-bert checkpoint, or the last layer",
+        " computed once for all aspects of a text. Default: the last layer; for qacg-bert and cg-bert from scratch, or"
+        " without context_standalone, 0",
         least=0,
     )
 
@@ -298,6 +302,8 @@ class TrainingOptions:
                 f"frozen_layers: expected 0 for random weights, got {self.frozen_layers}. Name a checkpoint with"
                 " --from."
             )
+        if self.model is None:
+            return
         entry = BACKBONES[self.model]
         lacking = [] if entry.contexts else ["context_standalone", "join_texts"]
         for name in [*lacking, *([] if entry.context_from_layer else ["context_from_layer"])]:
@@ -328,15 +334,19 @@ class TrainingOptions:
         values: dict[str, Any] = {}
         for recipe in (RECIPES[name] for name in names):
             values |= {name: value for name, value in vars(recipe).items() if value is not None}
-        entry = BACKBONES[self.model]
+        entry = BACKBONES[self.model or values["model"]]
         if not entry.contexts:
             values |= {"context_standalone": False, "join_texts": 0.0}
-        if not entry.context_from_layer:
-            del values["context_from_layer"]
-        if entry.adds_context:
-            # A second segment with the aspect would exclude shared layers. The checkpoint determines the last layer.
-            values |= {"context_standalone": True} | ({"context_from_layer": None} if self.from_checkpoint else {})
+        # Shared layers require aspects that start from their names. Other models are as published: sentence pairs.
+        pairs = released or not entry.quasi_attention or self.context_standalone is False
+        if entry.context_projection and (pairs or self.from_checkpoint is None):
+            values |= {"context_standalone": self.from_checkpoint is None and not released, "context_from_layer": 0}
         return replace(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
+
+    @property
+    def entry(self) -> ModelEntry:
+        """The entry of the model in the table of models; raises KeyError if no model is given or resolved."""
+        return BACKBONES[self.model or ""]
 
     @property
     def selection_split(self) -> str:
@@ -360,6 +370,7 @@ RECIPES = {
     # Tuned on the bundled sample, for models of two layers. The metric on dev is constant for some hundred steps before
     # it improves, so the patience is large.
     "scratch": TrainingOptions(
+        model="qacg-bert",
         schedule="steady",
         minutes=60.0,
         patience=20,
@@ -378,10 +389,10 @@ RECIPES = {
         vocab_size=4000,
         pooler="attention",
         context_standalone=True,
-        context_from_layer=0,
         threads=1,
     ),
     "pretrained": TrainingOptions(
+        model="qacg-bert",
         schedule="steady",
         minutes=60.0,
         patience=6,
@@ -392,8 +403,7 @@ RECIPES = {
         balance=0.3,
         logit_adjustment=0.0,
         pooler="cls",
-        context_standalone=False,
-        context_from_layer=0,
+        context_standalone=True,
         threads=0,
     ),
     # With a given number of steps, training does not stop early.
@@ -416,7 +426,6 @@ RECIPES = {
         balance=1.0,
         eval_every=25,
         pooler="cls",
-        context_standalone=False,
     ),
 }
 

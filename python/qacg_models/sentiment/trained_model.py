@@ -32,7 +32,7 @@ from torch import nn
 from qacg_kernels.call.validation import check_choice
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.layers.context import fold_context, has_context_layers
-from qacg_models.models.auto import BACKBONES, load_class
+from qacg_models.models.auto import load_class
 from qacg_models.models.base import ASPECT_SENTIMENT, CARD_NAME, EncoderPreTrainedModel
 from qacg_models.sentiment.calibration import (
     CALIBRATION_NAME,
@@ -118,7 +118,7 @@ class TrainedModel:
     @property
     def title(self) -> str:
         """Title of the model in tables."""
-        return BACKBONES[self.record.options.model].title or self.record.options.model
+        return str(self.record.options.entry.title)  # every trained model has one
 
     @property
     def task(self) -> Task:
@@ -213,7 +213,7 @@ def load_trained(
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
             raise ModelFolderError(f"{folder}: expected a complete model, got a folder without {name}")
-    kind = load_class(BACKBONES[record.options.model])
+    kind = load_class(record.options.entry)
     implementation = record.options.attention if attention is None else attention
     check_attention(kind, implementation)
     tokenizer = load_tokenizer(folder)

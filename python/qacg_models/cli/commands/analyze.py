@@ -7,10 +7,10 @@ from qacg_models.cli.flags import add_set_flag, add_table_flags, given_data_opti
 from qacg_models.errors import InputError
 
 USES_MODELS = True
-HELP = "write a page with signed attention maps, lambda (the gate of the quasi-attention) and token scores of sentences"
+HELP = "write a page with attention maps and token scores of sentences; of a QACG-BERT, also lambda, its gate"
 DESCRIPTION = (
     "Writes one HTML file that needs no network. The numbers of its tables are beside it, as JSON."
-    " Aspects of the same sentence are shown side by side. Requires a QACG-BERT."
+    " Aspects of the same sentence are shown side by side."
 )
 
 

@@ -2,7 +2,7 @@
 
 Attention maps are shown by a viewer, which `page/viewer.js` draws from JSON data: P and lambda * G of every layer and
 head as signed 16-bit integers. A value is its integer times a step: the largest absolute value over all layers and
-heads of an example, divided by 32767. The viewer computes A = P + lambda * G.
+heads of an example, divided by 32767. The viewer computes A = P + lambda * G. Models other than QACG-BERT have P only.
 
 Signed values have a background colour: blue above 0, orange below 0, stronger further from 0. Values are also shown as
 text or as a tooltip, so that colour is not the only cue.
@@ -36,39 +36,26 @@ class ExampleMaps:
     tokens: list[str]
     probabilities: np.ndarray  # (classes,), after temperature scaling
     softmax: np.ndarray  # P, (N, H, L, L)
-    quasi: np.ndarray  # lambda * G, (N, H, L, L), signed
-    combined: np.ndarray  # A = P + lambda * G, the attention that the model uses, (N, H, L, L), signed
-    lambdas: np.ndarray  # lambda, the gate of each query, (N, H, L), signed
+    # Of a QACG-BERT, whose attention is A = P + lambda * G; otherwise None.
+    quasi: np.ndarray | None = None  # lambda * G, (N, H, L, L), signed
+    combined: np.ndarray | None = None  # A, (N, H, L, L), signed
+    lambdas: np.ndarray | None = None  # lambda, the gate of each query, (N, H, L), signed
 
 
 def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
     """Runs the model on one row, without padding, and returns the attention maps and gates of the row."""
     import torch
 
-    check_has_gate(trained)
+    gated = {"output_lambda": True} if trained.record.options.entry.quasi_attention else {}
     with torch.inference_mode():
-        output = trained.model(**row_inputs(trained, row), output_attentions=True, output_lambda=True)
+        output = trained.model(**row_inputs(trained, row), output_attentions=True, **gated)
 
     def stacked(layers) -> np.ndarray:
         return np.stack([layer[0].float().numpy() for layer in layers])
 
-    return ExampleMaps(
-        row,
-        row_tokens(trained, row),
-        probabilities_of(output.logits.numpy(), trained.calibration.temperatures)[0],
-        stacked(output.softmax_maps),
-        stacked(output.quasi_maps),
-        stacked(output.attentions),
-        stacked(output.lambdas),
-    )
-
-
-def check_has_gate(trained: TrainedModel) -> None:
-    """Raises InputError unless the model is a QACG-BERT, whose attention is P + lambda * G."""
-    from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
-
-    if not isinstance(trained.model, QACGBertForSequenceClassification):
-        raise InputError(f"model: expected a QACG-BERT, got {trained.title}, which has no quasi-attention")
+    probabilities = probabilities_of(output.logits.numpy(), trained.calibration.temperatures)[0]
+    names = ("softmax_maps", "quasi_maps", "attentions", "lambdas") if gated else ("attentions",)
+    return ExampleMaps(row, row_tokens(trained, row), probabilities, *(stacked(output[name]) for name in names))
 
 
 def row_tokens(trained: TrainedModel, row: Example) -> list[str]:
@@ -108,7 +95,6 @@ def write_analysis(trained: TrainedModel, rows: Sequence[Example], folder: Path 
     Rows of one sentence, which have different contexts, are shown side by side; labels can be None. Prints a line
     before the analysis of each sentence. An earlier page in `folder` is replaced.
     """
-    check_has_gate(trained)
     if not rows:
         raise InputError("rows: expected at least one, got none")
     sentences: dict[str, list[Example]] = {}
@@ -150,9 +136,12 @@ def add_sentence(section: Section, name: str, trained: TrainedModel, rows: Seque
     titles = [f"{one.row.context}: {label}" for one, label in zip(maps, predicted)]
     _add_tokens(section, trained, rows, titles)
     section.add("h3", "Attention maps")
-    section.add("p", "Blue: attention. Orange: attention taken away. Page colour: 0.")
-    section.parts.append(viewer(name, f"Attention maps of {section.title.lower()}", maps))
-    _add_lambda(section, maps, trained.model.config.context_from_layer)
+    gated = trained.record.options.entry.quasi_attention
+    section.add("p", f"Blue: attention. {'Orange: attention taken away. ' if gated else ''}Page colour: 0.")
+    first = getattr(trained.model.config, "context_from_layer", 0)
+    section.parts.append(viewer(name, f"Attention maps of {section.title.lower()}", maps, first))
+    if gated:
+        _add_lambda(section, maps, first)
 
 
 def _add_tokens(section: Section, trained: TrainedModel, rows: Sequence[Example], titles: Sequence[str]) -> None:
@@ -236,20 +225,24 @@ def _shade(value: float, limit: float, kind: str) -> dict[str, str]:
 VIEWER = {"style": page_file("viewer.css"), "script": page_file("viewer.js")}  # of a page with viewers
 
 
-def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> Markup:
-    """Returns the viewer of the maps of one or several examples, side by side, with an id and an accessible name."""
+def viewer(name: str, title: str, maps: Sequence[ExampleMaps], first: int) -> Markup:
+    """Returns the viewer of the maps of one or several examples, side by side, with an id and an accessible name.
+
+    It shows layer `first` (from 0) until the reader selects another.
+    """
     layers, heads = maps[0].softmax.shape[:2]
     rows = [
         {
             "title": one.row.context,
             "tokens": one.tokens,
             "words": word_places(one.tokens),
-            **{kind: _packed(getattr(one, kind)) for kind in ("softmax", "quasi")},
+            "softmax": _packed(one.softmax),
+            **({} if one.quasi is None else {"quasi": _packed(one.quasi)}),
         }
         for one in maps
     ]
     note = element("noscript", element("p", "The viewer requires JavaScript.", kind="note"))
-    data = json_script({"layers": layers, "heads": heads, "rows": rows})
+    data = json_script({"layers": layers, "heads": heads, "first": first + 1, "rows": rows})
     return element("div", data, note, kind="viewer", id=name, role="group", aria_label=title)
 
 

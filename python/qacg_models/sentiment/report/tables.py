@@ -9,7 +9,6 @@ from pathlib import Path
 
 from qacg_models.checkpoints.files import OTHER_LANGUAGES, PACKAGED
 from qacg_models.errors import InputError
-from qacg_models.models.auto import BACKBONES
 from qacg_models.sentiment.dataset import file_digest
 from qacg_models.sentiment.metrics import Metrics, titles_of
 from qacg_models.sentiment.record import TrainingRecord
@@ -76,7 +75,7 @@ def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
 
 def row_title(record: TrainingRecord, split: str) -> str:
     """Returns the title of the model in a table of `split`, with a note if test selected the checkpoint."""
-    title = BACKBONES[record.options.model].title
+    title = record.options.entry.title
     chosen_on_test = split == "test" and record.selected.split == "test" and record.has_selection
     return f"{title} (chosen on test)" if chosen_on_test else title
 
@@ -201,7 +200,7 @@ def row_of(record: TrainingRecord) -> dict:
     kept = ("metrics", "tfidf", "majority", "selected", "overlap", "steps", "evaluations")
     return {
         "task": record.task.name,
-        "backbone": BACKBONES[record.options.model].title,
+        "backbone": record.options.entry.title,
         "pretrained": None if begun is None else "/".join(Path(begun).parts[-2:]),
         "protocol": options["protocol"],
         "seed": options["seed"],

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
-from qacg_models.models.auto import BACKBONES
+from qacg_models.models.auto import BACKBONES as BACKBONES
 from qacg_models.sentiment.calibration import SPLIT, calibrate, probabilities_of, write_calibration
 from qacg_models.sentiment.dataset import Dataset, file_digests, label_shares
 from qacg_models.sentiment.metrics import judge
@@ -259,9 +259,9 @@ def run_choices(options: TrainingOptions, data_options: DataOptions, digests: Ma
 
 def check_choices(folder: Path, before: dict, now: dict) -> None:
     """Raises InputError, which names `folder` and the first difference, unless both choices are equal."""
-    for part in sorted(before.keys() | now.keys()):
+    for part in before | now:
         was, given = before.get(part, {}), now.get(part, {})
-        for name in sorted(was.keys() | given.keys()):
+        for name in was | given:  # the model is first, from which others follow
             if was.get(name) != given.get(name):
                 raise InputError(
                     f"{folder}: {part} {name}: expected {was.get(name)!r}, as when the run started, got"
@@ -336,7 +336,7 @@ def _fit(run: _Run, checkpoint: Path | None) -> None:
     splits = encode_splits(dataset, split, options, tokenizer, model.config, say)
     weights = sum(parameter.numel() for parameter in model.parameters())
     say(
-        f"model: {BACKBONES[options.model].title}, {counted(model.config.num_hidden_layers, 'layer')},"
+        f"model: {options.entry.title}, {counted(model.config.num_hidden_layers, 'layer')},"
         f" hidden {model.config.hidden_size}, {weights:,} weights, {options.attention} attention"
     )
     say(plan(options, len(splits.train), split))

@@ -57,6 +57,8 @@ INITIALIZER_RANGE = 0.08  # standard deviation of random weights: large, for mod
 # quasi-attention map near 1, the sum of a softmax row.
 NAMES_FIELDS = {"quasi_bias": "-log(keys)", "beta": 0.9, "gamma": 0.9}
 NEW_CONTEXTS = {"context_projection": "hidden"}
+# Options whose defaults are the fields of a checkpoint of the same model.
+KEPT = ("context_standalone", "context_from_layer", "pooler")
 
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -72,6 +74,8 @@ def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambd
         raise InputError(f"data: expected the split 'train', got {', '.join(dataset.splits)}.")
     rows = len(dataset.splits["train"])
     options = _choose_start(options, dataset, say)
+    config = {} if options.from_checkpoint == SCRATCH else _config_of(options.from_checkpoint)
+    options = _keep_model(options, config)
     if not dataset.task.has_absent:
         if options.join_texts:
             raise InputError(
@@ -88,23 +92,20 @@ def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambd
             "patience, minutes: expected at least one above 0, got 0 for both, with which training would not end."
             " Set patience, minutes, epochs or max_steps."
         )
-    config = {} if options.from_checkpoint is None else _config_of(options.from_checkpoint)
     if options.eval_every is None:
         half_an_epoch = options.steps_per_epoch(rows) // 2
         options = replace(options, eval_every=min(max(half_an_epoch, MIN_BETWEEN), MAX_BETWEEN))
     if options.learning_rate is None:
         options = replace(options, learning_rate=pretrained_rate(_size(config, "hidden_size")))
-    if options.context_from_layer is None and BACKBONES[options.model].context_from_layer:
-        # An Aspect-BERT keeps its layer.
-        last = (_size(config, "num_hidden_layers") or 1) - 1
-        own = config.get("context_from_layer") if config.get("model_type") == "aspect_bert" else None
-        options = replace(options, context_from_layer=own if isinstance(own, int) else last)
+    if options.context_from_layer is None and options.entry.context_from_layer:
+        layers = options.layers or _size(config, "num_hidden_layers") or 1
+        options = replace(options, context_from_layer=layers - 1)
     if options.precision == "auto":
         gains = options.from_checkpoint is not None and not torch.accelerator.is_available() and has_fast_bfloat16()
         options = replace(options, precision="bfloat16" if gains else "float32")
     if options.cuda_graphs:
         _check_cuda_graphs(options)
-    kind = load_class(BACKBONES[options.model])
+    kind = load_class(options.entry)
     if options.attention == "auto":
         fastest = "fused" if "fused" in kind.implementations else kind.implementations[0]
         options = replace(options, attention=fastest)
@@ -132,6 +133,15 @@ def _choose_start(options: TrainingOptions, dataset: Dataset, say: Say) -> Train
         return replace(options, from_checkpoint=SCRATCH)
     say(f"start: {PRETRAINED}, whose package is installed, for English text (--from {SCRATCH}: random weights)")
     return replace(options, from_checkpoint=PRETRAINED)
+
+
+def _keep_model(options: TrainingOptions, config: dict[str, Any]) -> TrainingOptions:
+    """Sets the model and the options of KEPT, if they are not given, to those of a checkpoint of this package."""
+    own = next((name for name, entry in BACKBONES.items() if entry.model_type == config.get("model_type")), None)
+    if own is None or options.model not in (None, own):
+        return options
+    fields = {name: config[name] for name in KEPT if name in config and getattr(options, name) is None}
+    return replace(options, model=own, **fields)
 
 
 def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | None:
@@ -253,7 +263,7 @@ def begin_model(
     dataset: Dataset, options: TrainingOptions, tokenizer: PreTrainedTokenizerFast, say: Say
 ) -> EncoderPreTrainedModel:
     """Returns the model at the start of training, with random weights or those of a checkpoint."""
-    entry = BACKBONES[options.model]
+    entry = options.entry
     labels = dataset.task.labels
     fields: dict[str, object] = {
         "id2label": dict(enumerate(labels)),
@@ -296,7 +306,7 @@ def _from_checkpoint(
     from qacg_models.checkpoints.files import open_source
     from qacg_models.checkpoints.fitting import CONTEXTS, Permissions
 
-    entry = BACKBONES[options.model]
+    entry = options.entry
     kind = load_class(entry)
     source = open_source(located(options.from_checkpoint))
     is_new = entry.contexts and CONTEXTS not in source.tensors
@@ -327,7 +337,7 @@ def _from_checkpoint(
         start_from_names(model, tokenizer)
         say("aspects: their initial vectors come from their names")
     if options.frozen_layers:
-        _freeze(model, options, is_new and not entry.adds_context)
+        _freeze(model, options, is_new and entry.context_projection)
         say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")
     return model
 

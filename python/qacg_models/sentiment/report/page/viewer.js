@@ -2,12 +2,13 @@
 // #layer=2&head=3 (both from 1); head=all shows every head. Pointer, taps and arrow keys read values into a status line,
 // which screen readers announce. A switch shows the markers [CLS] and [SEP], which are hidden at first.
 
-const NAMES = { softmax: "P (softmax)", quasi: "λ·G (gated sigmoid)", combined: "A = P + λ·G" };
-const CAPTIONS = {
-  softmax: "Attention between the words, before the aspect's part is added",
-  quasi: "Attention that the aspect adds (blue) or takes away (orange)",
-  combined: "The attention that the model uses, with the aspect's part",
+// Name and caption of each map, of models with quasi-attention and without.
+const QUASI = {
+  softmax: ["P (softmax)", "Attention between the words, before the aspect's part is added"],
+  quasi: ["λ·G (gated sigmoid)", "Attention that the aspect adds (blue) or takes away (orange)"],
+  combined: ["A = P + λ·G", "The attention that the model uses, with the aspect's part"],
 };
+const PLAIN = { softmax: ["P (softmax)", "The attention that the model uses"] };
 // Orange to white to blue: the lower half of ColorBrewer's PuOr and the upper half of RdBu. Red would suggest an error.
 const COLOURS = [
   [127, 59, 8], [179, 88, 6], [224, 130, 20], [253, 184, 99], [254, 224, 182], [247, 247, 247],
@@ -34,20 +35,22 @@ function readData(root) {
   const data = JSON.parse(root.querySelector("script").textContent);
   for (const row of data.rows) {
     row.softmax = unpack(row.softmax);
-    row.quasi = unpack(row.quasi);
-    row.combined = row.softmax.map((value, i) => value + row.quasi[i]);
+    if (row.quasi) {
+      row.quasi = unpack(row.quasi);
+      row.combined = row.softmax.map((value, i) => value + row.quasi[i]);
+    }
     row.all = row.tokens;
   }
   return data;
 }
 
-let choice = { layer: 1, head: null }; // null: all heads
+let choice = { layer: null, head: null }; // null: the first layer that reads the aspect, and all heads
 
 // Other links on the page also change the hash, without layer and head.
 function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
   if (asked.has("layer") || asked.has("head")) {
-    choice = { layer: Number(asked.get("layer") ?? 1), head: Number(asked.get("head")) || null };
+    choice = { layer: Number(asked.get("layer")), head: Number(asked.get("head")) || null };
   }
 }
 
@@ -214,7 +217,7 @@ function headGrid(data, row, kind, limit, layer, report, enlarge) {
 // The permanent elements of a viewer: selectors, container of the maps, and status line.
 function build(root, data) {
   const chosen = () => [
-    within(choice.layer, data.layers) ? choice.layer : 1,
+    within(choice.layer, data.layers) ? choice.layer : data.first,
     within(choice.head, data.heads) ? choice.head : null,
   ];
   const layers = buttons("Layer", counted(data.layers), (picked) => choose(picked, chosen()[1]));
@@ -235,10 +238,11 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
   const width = Math.min(root.clientWidth || 1000, 1152);
   const fitting = Math.max(1, Math.floor(width / (head === null ? 360 : 420)));
   const side = Math.ceil(data.rows.length / Math.ceil(data.rows.length / fitting)); // columns per line
-  for (const [kind, name] of Object.entries(NAMES)) {
+  const kinds = data.rows[0].quasi ? QUASI : PLAIN;
+  for (const [kind, [name, caption]] of Object.entries(kinds)) {
     const limit = layerLimit(data, kind, layer);
     const symbols = make("span", { class: "symbols" }, name, scaleOf(kind, limit));
-    const title = make("div", { class: "kind" }, make("h4", {}, CAPTIONS[kind]), symbols);
+    const title = make("div", { class: "kind" }, make("h4", {}, caption), symbols);
     const columns = data.rows.map((row, place) => {
       const column = make("div", {}, make("h5", {}, row.title));
       const report = (of, values, cell) => {
@@ -247,14 +251,14 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
       if (head === null) {
         const enlarge = (picked) => {
           choose(layer, picked);
-          maps.querySelectorAll(".kind + .columns")[Object.keys(NAMES).indexOf(kind)]
+          maps.querySelectorAll(".kind + .columns")[Object.keys(kinds).indexOf(kind)]
             .children[place].querySelector("canvas").focus();
         };
         column.append(headGrid(data, row, kind, limit, layer, report, enlarge));
       } else {
         const values = headMap(data, row, kind, layer, head);
         const canvas = canvasOf(row, values, kind, limit);
-        const label = `${row.title}, layer ${layer}, head ${head}: ${CAPTIONS[kind]}`;
+        const label = `${row.title}, layer ${layer}, head ${head}: ${caption}`;
         const reportCell = (cell) => report(`layer ${layer}, head ${head}, ${name}`, values, cell);
         const map = labelledMap(row, canvas, width / side - 24, label, reportCell);
         const note = make("p", { class: "note" }, `Strongest: ${strongest(row, values)}`);
