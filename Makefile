@@ -24,7 +24,7 @@ endif
 
 .PHONY: help run docs test test-all test-ci test-full test-selected test-engines lint types \
 	check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
-	check-faults check-runtimes test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels hub-kernel test-versions clean
+	check-faults check-runtimes test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels release-check hub-kernel clean
 
 help: ## This list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -189,15 +189,16 @@ $(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
 	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt --no-deps torch
 	touch $@
 
+PYTHONS ?=
+release-check: OUT = dist
+release-check: wheels ## Those files, installed with the oldest and the newest dependencies; 20 GB: OUT=dist PYTHONS="python3.10 python3.14"
+	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt twine check-wheel-contents uv
+	$(WHEELS_ENV)/bin/python tests/check_release.py --dist $(OUT) --pythons $(PYTHONS)
+
 DIR ?= build/hub-kernel
 hub-kernel: $(READY) ## The folder for Hugging Face's Kernel Hub, checked and loaded: DIR=dir
 	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel kernels
 	$(PY) distributions/hub_kernel.py --out "$(DIR)"
-
-PYTHONS ?=
-test-versions: OUT = build/versions
-test-versions: $(READY) ## Tests and commands with the lowest and the newest dependencies: OUT=dir PYTHONS="python3.10 python3.14"
-	$(PY) tests/check_versions.py --out $(OUT) --pythons $(PYTHONS)
 
 # Installation
 
