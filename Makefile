@@ -191,7 +191,7 @@ $(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
 
 PYTHONS ?=
 release-check: OUT = dist
-release-check: wheels ## Those files, installed with the oldest and the newest dependencies; 20 GB: OUT=dist PYTHONS="python3.10 python3.14"
+release-check: wheels ## Those files, installed with the oldest and the newest dependencies; 20 GB: OUT=dist PYTHONS="3.10 3.14"
 	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt twine check-wheel-contents uv
 	$(WHEELS_ENV)/bin/python tests/check_release.py --dist $(OUT) --pythons $(PYTHONS)
 

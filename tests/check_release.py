@@ -5,15 +5,14 @@ with the versions that uv resolves from the metadata of both distributions. In i
 installs the wheels. With each, the commands and snippets of PAGES run outside of the checkout; with the wheels, the
 files in TESTS and the LAUNCH_TESTS run too. The last lines are the steps that only the owner of the project can do.
 
-PYTHONS="/path/to/python3.10 /path/to/python3.14" gives the interpreters for the lowest and the newest versions; by
-default both are this one. PyPI's torch brings CUDA's libraries: 7 GB on disk for each line.
+PYTHONS="3.10 /path/to/python" gives the interpreters for the lowest and the newest versions, in a form that uv accepts;
+by default both are this one. PyPI's torch brings CUDA's libraries: 7 GB on disk for each line.
 """
 
 import argparse
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,7 +30,6 @@ ENVIRONMENTS = ROOT / "build/release"
 # The dependencies' versions by uv's --resolution: the lowest with the oldest Python, the newest with the newest.
 LINES = {"oldest": "lowest-direct", "newest": "highest"}
 EXTRAS = {"qacg-kernels": (), "qacg-models": ("onnx",)}
-OLDEST_PYTHON = (3, 10)
 # The Triton kernels run in the interpreter, and two are compiled; no GPU is needed.
 TESTS = (
     "kernels/test_raw_operators.py",
@@ -80,20 +78,6 @@ def run_or_exit(*commands: list[str | Path], **options) -> None:
             sys.exit(f"{shlex.join(map(str, command))} failed")
 
 
-def version_of(python: Path) -> tuple[int, ...]:
-    """Version of an interpreter, such as (3, 10, 13); empty if it does not run or cannot make environments."""
-    script = "import sys, venv, ensurepip; print(*sys.version_info[:3])"
-    done = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
-    return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
-
-
-def interpreter(text: str) -> Path:
-    """Parses an argument of --pythons."""
-    if not shutil.which(text) or version_of(Path(text)) < OLDEST_PYTHON:
-        raise argparse.ArgumentTypeError(f"expected a Python >= 3.10 with venv and ensurepip, got {text!r}")
-    return Path(text)
-
-
 def metadata(dist: Path, name: str) -> Message:
     """The metadata of a distribution, from its wheel for any platform."""
     with zipfile.ZipFile(next(dist.glob(f"{name.replace('-', '_')}-*-any.whl"))) as archive:
@@ -112,13 +96,14 @@ def requirements(dist: Path) -> list[str]:
     return found
 
 
-def environment(name: str, python: Path, dist: Path) -> Path:
+def environment(name: str, python: str, dist: Path) -> Path:
     """Makes the environment of an entry of LINES anew, without the two distributions; returns its Python."""
     folder = ENVIRONMENTS / name
-    install = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", folder / "bin/python"]
+    uv = Path(sys.executable).with_name("uv")
+    install = [uv, "pip", "install", "--quiet", "--python", folder]
     # As arguments of uv, the requirements are direct dependencies, to which --resolution lowest-direct applies.
     run_or_exit(
-        [python, "-m", "venv", "--clear", folder],
+        [uv, "venv", "--quiet", "--clear", "--seed", "--python", python, folder],
         [*install, "pytest>=8", "pytest-benchmark>=5"],
         [*install, "--resolution", LINES[name], *requirements(dist)],
     )
@@ -159,7 +144,7 @@ def folder_with_benchmarks() -> Path:
     return folder
 
 
-def passes(name: str, python: Path, dist: Path) -> bool:
+def passes(name: str, python: str, dist: Path) -> bool:
     """Installs sdists, then wheels, in the environment of an entry of LINES; returns whether all checks passed."""
     interpreter = environment(name, python, dist)
     path = f"{interpreter.parent}{os.pathsep}{os.environ['PATH']}"
@@ -185,7 +170,7 @@ def passes(name: str, python: Path, dist: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dist", type=Path, required=True, help="folder with the files of one version")
-    parser.add_argument("--pythons", type=interpreter, nargs="*", default=[], help="the oldest and the newest Python")
+    parser.add_argument("--pythons", nargs="*", default=[], help="the oldest and the newest Python")
     parser.add_argument(
         "--only", choices=LINES, nargs="*", default=list(LINES), help="versions to install (default: both)"
     )
@@ -200,7 +185,7 @@ def main() -> int:
     for name in EXTRAS:
         if links := re.findall(r'(?:\]\(|src="|href=")(?!https://|#)([^)"]*)', metadata(dist, name).get_payload()):
             sys.exit(f"description of {name}: expected links that begin with https://, got {links}")
-    found = options.pythons or [Path(sys.executable)]
+    found = options.pythons or [sys.executable]
     chosen = {"oldest": found[0], "newest": found[-1]}
     ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     passed = [passes(name, chosen[name], dist) for name in options.only]
