@@ -2,8 +2,8 @@
 
 twine and check-wheel-contents check all files. Then each entry of LINES gets an empty environment under ENVIRONMENTS,
 with the versions that uv resolves from the metadata of both distributions. In it pip compiles the sdists and then
-installs the wheels. With each, the commands and snippets of PAGES run outside of the checkout; with the wheels, the
-files in TESTS and the LAUNCH_TESTS run too. The last lines are the steps that only the owner of the project can do.
+installs the wheels. The commands and snippets of README.md run outside of the checkout with both, those of the other
+PAGES, the files in TESTS and the LAUNCH_TESTS with the wheels. The last lines are the steps that only the owner can do.
 
 PYTHONS="3.10 /path/to/python" gives the interpreters for the lowest and the newest versions, in a form that uv accepts;
 by default both are this one. PyPI's torch brings CUDA's libraries: 7 GB on disk for each line.
@@ -154,11 +154,11 @@ def passes(name: str, python: str, dist: Path) -> bool:
     # pip selects the wheel of this platform.
     wheels = ["--no-index", "--find-links", dist, "--only-binary", ":all:", *EXTRAS]
     failed = []
-    for kind, files in (("sdists", sorted(dist.glob("*.tar.gz"))), ("wheels", wheels)):
-        print(f"\n{name}: {kind}", flush=True)
+    for pages, files in (["../README"], sorted(dist.glob("*.tar.gz"))), (PAGES, wheels):
+        print(f"\n{name}: {shlex.join(map(str, files))}", flush=True)
         # An sdist without its library is an error here.
         run_or_exit([*install, *files], [*pip, "check"], env=variables | {"QACG_BUILD_CPU": "1"})
-        failed += [step for page in PAGES for step in failed_steps(page, variables)]
+        failed += [step for page in pages for step in failed_steps(page, variables)]
     run([*pip, "list", "--format=freeze"], env=variables)
     variables["PYTHONPATH"] = str(folder_with_benchmarks())
     begin = [interpreter, "-c", BEGIN, "-q", "-p", "no:cacheprovider"]
