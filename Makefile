@@ -173,8 +173,9 @@ gpu-report: $(READY)-cuda ## One archive about the GPU of this machine, within t
 
 # Distributions
 
-# The environment that builds wheels has torch for its headers only, and nvcc. Drivers for CUDA 13.0 are the oldest that
-# torch's builds for CUDA 13 run on. These versions are not in constraints.txt, where they could contradict torch's.
+# The environment that builds and checks wheels has torch for its headers only, and nvcc. Drivers for CUDA 13.0 are the
+# oldest that torch's builds for CUDA 13 run on. These versions are not in constraints.txt, where they could contradict
+# torch's.
 NVCC := nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 \
 	nvidia-cuda-cccl==13.0.85
 WHEELS_ENV := build/wheels-env
@@ -185,14 +186,13 @@ wheels: $(WHEELS_ENV)/.ready ## The sdist and a wheel for each platform, compile
 $(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
 	test -x $(WHEELS_ENV)/bin/python || $(PYTHON) -m venv $(WHEELS_ENV)
 	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt "setuptools>=77" ninja ziglang auditwheel \
-		$(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),$(NVCC))
+		twine check-wheel-contents uv $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),$(NVCC))
 	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt --no-deps torch
 	touch $@
 
 PYTHONS ?=
 release-check: OUT = dist
 release-check: wheels ## Those files, installed with the oldest and the newest dependencies; 20 GB: OUT=dist PYTHONS="3.10 3.14"
-	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt twine check-wheel-contents uv
 	$(WHEELS_ENV)/bin/python tests/check_release.py --dist $(OUT) --pythons $(PYTHONS)
 
 DIR ?= build/hub-kernel
