@@ -51,7 +51,9 @@ PAGES = {
         "qacg convert mine converted --to huggingface --allow drop-unplaced",
         "qacg train --config mine/run.yaml --output third --rows rows",
         "qacg table rows",
-        "qacg suggest --input new.csv --text-column review --with mine --labelled reviews.csv --output hard.csv",
+        "qacg suggest --input new.csv --text-column review --output sheet.csv",
+        "qacg suggest --input python/qacg_models/sample/reviews.csv --text-column text --with mine"
+        " --labelled reviews.csv --output hard.csv --rows 40",
     ],
 }
 # Runs before each page: checks what is installed (without the CPU library, the reference would run the page), and
