@@ -24,7 +24,7 @@ endif
 
 .PHONY: help run docs test test-all test-ci test-full test-selected test-engines lint types \
 	check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
-	check-faults check-runtimes test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels hub-kernel test-versions clean
+	check-faults check-runtimes test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels release-check hub-kernel clean
 
 help: ## This list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -173,8 +173,9 @@ gpu-report: $(READY)-cuda ## One archive about the GPU of this machine, within t
 
 # Distributions
 
-# The environment that builds wheels has torch for its headers only, and nvcc. Drivers for CUDA 13.0 are the oldest that
-# torch's builds for CUDA 13 run on. These versions are not in constraints.txt, where they could contradict torch's.
+# The environment that builds and checks wheels has torch for its headers only, and nvcc. Drivers for CUDA 13.0 are the
+# oldest that torch's builds for CUDA 13 run on. These versions are not in constraints.txt, where they could contradict
+# torch's.
 NVCC := nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 \
 	nvidia-cuda-cccl==13.0.85
 WHEELS_ENV := build/wheels-env
@@ -185,19 +186,19 @@ wheels: $(WHEELS_ENV)/.ready ## The sdist and a wheel for each platform, compile
 $(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
 	test -x $(WHEELS_ENV)/bin/python || $(PYTHON) -m venv $(WHEELS_ENV)
 	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt "setuptools>=77" ninja ziglang auditwheel \
-		$(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),$(NVCC))
+		twine check-wheel-contents uv $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),$(NVCC))
 	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt --no-deps torch
 	touch $@
+
+PYTHONS ?=
+release-check: OUT = dist
+release-check: wheels ## Those files, installed with the oldest and the newest dependencies; 20 GB: OUT=dist PYTHONS="3.10 3.14"
+	$(WHEELS_ENV)/bin/python tests/check_release.py --dist $(OUT) --pythons $(PYTHONS)
 
 DIR ?= build/hub-kernel
 hub-kernel: $(READY) ## The folder for Hugging Face's Kernel Hub, checked and loaded: DIR=dir
 	$(PY) -m pip install --quiet -c constraints.txt ziglang auditwheel kernels
 	$(PY) distributions/hub_kernel.py --out "$(DIR)"
-
-PYTHONS ?=
-test-versions: OUT = build/versions
-test-versions: $(READY) ## Tests and commands with the lowest and the newest dependencies: OUT=dir PYTHONS="python3.10 python3.14"
-	$(PY) tests/check_versions.py --out $(OUT) --pythons $(PYTHONS)
 
 # Installation
 

@@ -2,7 +2,6 @@
 
 import re
 
-import check_versions
 import pytest
 import torch
 import yaml
@@ -40,7 +39,6 @@ def test_oldest_versions_are_the_same_everywhere():
     assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in torch_headers.CPU_FLAG
     assert f'"torch>={oldest[0]}.{oldest[1]}"' in metadata
     assert tuple(map(int, torch.__version__.split(".")[:2])) >= oldest
-    assert f'requires-python = ">={".".join(map(str, check_versions.OLDEST_PYTHON))}"' in metadata
 
 
 @pytest.mark.parametrize("name", ["ci.yml", "release.yml"])

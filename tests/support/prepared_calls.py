@@ -239,7 +239,7 @@ def other_versions_of_triton_launch_from_python() -> None:
 
 
 def library_serves_a_torch_for_cuda() -> None:
-    """Torch for the CPU has no streams; `make test-versions` has torch for CUDA."""
+    """Torch for the CPU has no streams; `make release-check` has torch for CUDA."""
     assert prepared.in_use(torch.device("cuda")) == (torch.version.cuda is not None), prepared.why_not()
 
 
