@@ -60,7 +60,7 @@ def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
         lines = range(2, len(MANY) + 2)
     elif form == "json":
         source.write_text(json.dumps([{"text": text} for text in MANY], indent=0), encoding="utf-8")
-        lines = range(2, 3 * len(MANY) + 2, 3)
+        lines = range(1, len(MANY) + 1)
     else:
         source.write_text("".join(json.dumps({"text": text}) + "\n" for text in MANY), encoding="utf-8")
         lines = range(1, len(MANY) + 1)
@@ -389,22 +389,6 @@ def test_progress_in_a_log_is_lines_that_are_seconds_apart(model, source, tmp_pa
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("predicting:")]
     assert [line.split()[2] for line in lines] == ["6/23", "12/23", "18/23", "23/23"]
     assert all("\r" not in line and "text" in line.split()[-1] for line in lines)
-
-
-@pytest.mark.parametrize(("seconds", "notes"), [(20, 0), (60, 1)])
-def test_long_prediction_prints_its_time_once(model, source, tmp_path, monkeypatch, capsys, seconds, notes):
-    """Each of 23 texts takes `seconds`. After a minute, the others take less or more than ten minutes."""
-    now, predict = [0.0], Predictor.predict
-    monkeypatch.setattr(command.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(
-        Predictor, "predict", lambda *given, **options: now.append(now.pop() + seconds) or predict(*given, **options)
-    )
-    monkeypatch.setattr(command, "WINDOW", 1)
-    for output in ([], ["--output", tmp_path / "out.jsonl"]):
-        assert run(model, "--input", source, *output) == 0
-        errors = capsys.readouterr().err
-        assert errors.count("the other 22 texts need about 0.4 hours in this process; ") == notes
-        assert errors.count("see docs/how-to/many-reviews.md\n") == notes
 
 
 @pytest.mark.parametrize("shown", [Terminal, io.StringIO])

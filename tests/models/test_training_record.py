@@ -89,15 +89,6 @@ def test_record_without_a_later_option_has_its_default():
     assert TrainingRecord.from_json(content) == RECORD
 
 
-@pytest.mark.parametrize("had", [True, False])
-def test_record_with_the_option_bf16_has_a_precision(had):
-    content = copy.deepcopy(CONTENT)
-    del content["options"]["precision"], content["bfloat16_agreement"]
-    content["options"]["bf16"] = had
-    expected = replace(RECORD.options, precision="bfloat16" if had else "float32")
-    assert TrainingRecord.from_json(content) == replace(RECORD, options=expected, bfloat16_agreement=None)
-
-
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [

@@ -126,10 +126,6 @@ class TrainingRecord:
         if "task" not in given:
             raise InputError("lacks the field task")
         given["task"] = task = convert_json(Task, given["task"], "task")
-        if isinstance(options := given.get("options"), dict) and isinstance(options.get("bf16"), bool):
-            # Records of earlier commits. The option became `precision`.
-            given["options"] = options | {"precision": "bfloat16" if options["bf16"] else "float32"}
-            del given["options"]["bf16"]
         read = METRIC_CLASSES[task.metrics].from_json
         for name in given.keys() & {"metrics", "tfidf", "majority"}:
             by_split = convert_json(dict[str, object], given[name], name)
@@ -179,8 +175,6 @@ def checked_options(content: dict, source: Path | str, names: Sequence[str] | No
     kinds = {"data": list, "output": str, "seeds": list} | {field.name: kind_of(field) for field in by_field}
     known = list(kinds) if names is None else names
     for name, value in content.items():
-        if name == "bf16":
-            raise InputError(f"{source}: bf16: expected the option precision, auto, float32 or bfloat16, in its place.")
         if name not in known:
             raise InputError(f"{source}: unknown option {name!r}. Available: {', '.join(known)}.")
         if value == "":

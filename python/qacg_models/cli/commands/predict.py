@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 USES_MODELS = True
 FORMATS = ("csv", "jsonl")
 WINDOW = 1024  # texts that are predicted and written at a time
-NOTED_AFTER, LONG = 60.0, 600.0  # seconds until the remaining time is printed, if it is at least as LONG
-MANY_TEXTS = "docs/how-to/many-reviews.md"
 # The arguments on which the predictions depend, besides the model and the texts.
 DECIDING = ("aspects", "targets", "by", "attention", "min_confidence")
 HELP = "predict labels and probabilities of aspects, for texts or a file of texts"
@@ -153,7 +150,7 @@ def _check(arguments: argparse.Namespace) -> str:
     if world_size() > 1:
         raise InputError(
             f"torchrun: expected one process for a prediction, got {world_size()}. Use an engine for many processes:"
-            f" {MANY_TEXTS} shows how."
+            " docs/how-to/many-reviews.md shows how."
         )
     check_machine_flags(arguments)
     if arguments.resume and arguments.overwrite:
@@ -224,19 +221,8 @@ def _read(
 
 
 def _windows(frame: pd.DataFrame, size: int, done: int = 0) -> Iterator[pd.DataFrame]:
-    """Yields `size` rows at a time, from row `done` on; after a minute, prints how long many more rows take."""
-    from qacg_models.utils.progress import pause_bars
-
-    begun, noted = time.monotonic(), False
-    for start in range(done, len(frame), size):
-        yield frame[start : start + size]
-        seconds, remaining = time.monotonic() - begun, len(frame) - start - size
-        expected = seconds * remaining / (start + size - done)
-        if not noted and seconds >= NOTED_AFTER and expected >= LONG:
-            noted = True
-            with pause_bars():
-                texts = f"the other {remaining:,} texts need about {expected / 3600:.1f} hours in this process"
-                print(f"{texts}; for several processes or machines, see {MANY_TEXTS}", file=sys.stderr)
+    """Yields `size` rows at a time, from row `done` on."""
+    return (frame[start : start + size] for start in range(done, len(frame), size))
 
 
 def _print(
