@@ -97,7 +97,7 @@ def test_command_checks_its_output_before_the_input(command, model, tmp_path, ca
             "train": ["--data", nothing, "--output", output],
             "predict": [nothing, "--input", nothing, "--format=txt", "--output", output],
             "evaluate": [nothing, "--data", nothing, "--output", output],
-            "analyze": [nothing, "--data", nothing, "--lines=1", "--output", output],
+            "analyze": [nothing, "--text", "fine", "--output", output],
             "convert": [model, output],
             "demo": ["--output", output],
         }[command]

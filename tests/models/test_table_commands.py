@@ -179,7 +179,6 @@ EVERY_READER = {
     "evaluate": "evaluate {model} --data {path}",
     "predict": "predict {model} --input {path}",
     "suggest": "suggest --input {path} --output {folder}/sheet.csv --by text",
-    "analyze": "analyze {model} --data {path} --lines 15 --output {folder}/page",
 }
 
 
@@ -201,7 +200,6 @@ def test_commands_with_quoting_none_read_every_row(command, unquoted, model, cap
     shown = {
         "check": "rows of train  none  bad  good",
         "evaluate": "60 sentences, 60 groups, 60 rows",
-        "analyze": "page in",
     }
     assert shown.get(command, "") in out
     assert ("60 distinct texts" in error) == (command == "suggest")
