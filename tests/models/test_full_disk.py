@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from full_members import members
 from processes import ROOT, run_python
 from qacg_models.cli.program import main
 from qacg_models.sentiment.trained_model import load_trained
@@ -43,16 +42,6 @@ def last_line(done):
     assert done.returncode == 2, done.stderr[-3000:]
     assert "Traceback" not in done.stderr, done.stderr[-3000:]
     return done.stderr.splitlines()[-1]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("size", [20_000, 150_000, 400_000])
-def test_train_with_file_size_limit_raises(small_data, tmp_path, size):
-    """The smallest limit is too small for the weights, the middle one for the optimizer state."""
-    done = with_small_files(["train", "--data", small_data, *SMALL, "--output", tmp_path / "model"], size)
-    line = last_line(done)
-    assert line.startswith(f"qacg train: {tmp_path / 'model.unfinished'}") and "cannot be written" in line
-    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.full
@@ -110,10 +99,7 @@ def test_command_checks_its_output_before_the_input(command, model, tmp_path, ca
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
-SPELLINGS = ["plain", "dots", "symlink", "hard link", "standard input"]  # the last requires a process
-
-
-@pytest.mark.parametrize("spelling", members(SPELLINGS, fast=SPELLINGS[:-1]))
+@pytest.mark.parametrize("spelling", ["dots", "symlink"])
 def test_predict_output_equal_to_input_raises(spelling, model, tmp_path, capsys):
     source = tmp_path / "texts.jsonl"
     content = json.dumps({"text": TEXTS[0]}) + "\n"
@@ -121,20 +107,11 @@ def test_predict_output_equal_to_input_raises(spelling, model, tmp_path, capsys)
     other = tmp_path / "other.jsonl"
     if spelling == "symlink":
         other.symlink_to(source)
-    elif spelling == "hard link":
-        other.hardlink_to(source)
     else:
-        other = tmp_path / "." / ".." / tmp_path.name / source.name if spelling == "dots" else source
+        other = tmp_path / "." / ".." / tmp_path.name / source.name
     flags = ["predict", str(model), "--output", str(other), "--overwrite"]
-    if spelling == "standard input":
-        with source.open() as given:
-            command = qacg(*flags, "--input", "-", "--format", "jsonl")
-            done = subprocess.run(command, stdin=given, capture_output=True, text=True, check=False, env=ENVIRONMENT)
-        assert done.returncode == 2
-        line = done.stderr
-    else:
-        assert main([*flags, "--input", str(source)]) == 2
-        line = capsys.readouterr().err
+    assert main([*flags, "--input", str(source)]) == 2
+    line = capsys.readouterr().err
     assert f"output: {other} is the input file, which would be overwritten" in line
     assert source.read_text() == content
 

@@ -4,14 +4,13 @@ import csv
 import io
 import json
 import os
-import signal
 import sys
 import tracemalloc
 
 import numpy as np
 import pytest
 from errors import raises
-from interrupted_runs import interrupt_at, interrupted
+from interrupted_runs import interrupted
 from qacg_models import AspectSentiment
 from qacg_models.cli.commands import predict as command
 from qacg_models.cli.commands.predict import PartialFile
@@ -231,29 +230,6 @@ def test_partial_file_replaces_only_with_overwrite(tmp_path):
     output.write_text("somebody else's")
     with raises("InputError: which exists. Set --overwrite to replace it"):
         unfinished(output, resume=True)
-
-
-def test_predict_killed_resumes(model, source, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "WINDOW", 4)
-    output = tmp_path / "out.csv"
-    output.write_text("old")
-    flags = [model, "--input", source, "--output"]
-    child = os.fork()
-    if not child:
-        interrupt_at(pytest.MonkeyPatch(), Predictor, "predict", 3, error=Killed)
-        run(*flags, output, "--overwrite")
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    assert output.read_text() == "old"
-    assert run(*flags, output, "--resume") == 0
-    assert run(*flags, tmp_path / "whole.csv") == 0
-    assert output.read_text() == (tmp_path / "whole.csv").read_text()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "source", "whole.csv"]
-
-
-class Killed(BaseException):
-    def __init__(self):
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("flag", [[], ["--resume"], ["--overwrite"]])

@@ -1,14 +1,9 @@
 """Resumed runs: a run that was killed at any moment gives the model of an uninterrupted one."""
 
-import json
 import logging
 import os
 import shutil
-import signal
 import stat
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -23,43 +18,13 @@ from qacg_models.sentiment import training
 from qacg_models.sentiment.dataset import load_data
 from qacg_models.sentiment.trained_model import load_trained
 from qacg_models.sentiment.training import train, train_seeds, trainer
-from qacg_models.sentiment.training.trainer import AspectTrainer, checkpoints
+from qacg_models.sentiment.training.trainer import AspectTrainer
 from qacg_models.utils import files, machine
 
 
 @pytest.fixture(scope="module")
 def undisturbed(dataset, tmp_path_factory):
     return train(dataset, tmp_path_factory.mktemp("whole") / "model", OPTIONS)
-
-
-@pytest.mark.full
-def test_resume_after_sigkill_within_an_epoch(dataset, small_data, tmp_path, undisturbed):
-    output, work = tmp_path / "model", tmp_path / "model.unfinished"
-    command = [sys.executable, "-m", "qacg_models.cli", "train", "--data", small_data, "--output", output, *FLAGS]
-    process = subprocess.Popen(
-        [*map(str, command)],
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    deadline = time.monotonic() + 900
-    # An epoch has 15 steps, so the checkpoints of steps 7, 14, 21 lie inside one.
-    while len(checkpoints(work)) < 2 and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not output.exists()
-    newest = checkpoints(work)[-1]
-    before = json.loads((newest / "trainer_state.json").read_text())["global_step"]
-    assert before % 15 and before >= 14
-    seconds = json.loads((newest / "run_state.json").read_text())["seconds"]
-
-    printed = []
-    trained = train(dataset, output, OPTIONS, resume=True, say=printed.append)
-    assert f"resuming from checkpoint-{before}" in printed
-    assert not work.exists()
-    assert_same_run(trained, undisturbed)
-    assert trained.record.seconds > seconds > 0, "the time before the kill is included"
 
 
 @pytest.mark.full

@@ -43,7 +43,7 @@ import numpy as np
 
 from qacg_models.errors import InputError
 from qacg_models.sentiment.example import text_digest
-from qacg_models.sentiment.metrics import check_rows, ratio
+from qacg_models.sentiment.metrics import check_finite, ratio
 from qacg_models.utils.fields import convert_json, read_model_file
 from qacg_models.utils.files import atomic_write
 from qacg_models.utils.text import counted
@@ -130,7 +130,7 @@ def accuracy_by_coverage(
 def _confidence(gold: Sequence[int], probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns (N,) confidences, and (N,) booleans: True where the most probable label is correct."""
     truth, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
-    check_rows(truth, probabilities, len(truth), probabilities.shape[1])
+    check_finite("probabilities", probabilities)
     return probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
 
 
@@ -154,11 +154,8 @@ def fit_temperature(gold: Sequence[int], logits: np.ndarray, mode: float = 1.0) 
     from scipy.optimize import brentq
 
     truth, scores = np.asarray(gold), np.asarray(logits, dtype=np.float64)
-    if not np.isfinite(scores).all():
-        row = int(np.argwhere(~np.isfinite(scores))[0][0])
-        raise ValueError(f"logits: expected finite numbers, got {scores[row].tolist()} in row {row}")
+    check_finite("logits", scores)
     scores = scores - scores.max(axis=1, keepdims=True)  # softmax is invariant to a shift
-    check_rows(truth, np.exp(scores), len(truth), scores.shape[1])
     total = scores[np.arange(len(truth)), truth].sum()
 
     def slope(inverse: float) -> float:
