@@ -158,7 +158,6 @@ def test_convert_bad_model_type_raises(tmp_path, capsys):
 def test_run_file_odd_values_raise(tmp_path):
     path = tmp_path / "run.yaml"
     for text, part in (
-        (DEEP, "nested too deep"),
         (f"layers: {LONG}", "cannot be read"),
         ("data: 2020-99-99", "cannot be read"),
         (rf'aspects: [a, "b{HALF}"]', r"aspects: expected text that UTF-8 can encode, got \\ud83d"),

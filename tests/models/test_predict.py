@@ -284,6 +284,7 @@ def test_predict_bad_input_prints_one_line(model, tmp_path, capsys, monkeypatch)
         (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: expected either --aspects or"),
         (["--input", broken, "--target-column=a"], "target-column: expected none, because this model has no targets"),
         (["--input", tmp_path / "in.pdf"], "suffix of a known format, got 'pdf'; select one with --format"),
+        (["--input", tmp_path / "in.xml"], "got 'xml'; write the texts to a CSV"),
         (["--input", tmp_path / "none.txt"], "cannot be read"),
     ):
         assert run(model, *arguments) == 2

@@ -5,10 +5,7 @@ import re
 from collections import Counter
 
 import pytest
-from commands import fails
 from errors import error_cases, raises
-from model_sizes import SMALL_FLAGS
-from qacg_models.cli.program import main
 from qacg_models.sentiment.data_warnings import evaluation_warnings
 from qacg_models.sentiment.dataset import load_data, load_file
 from qacg_models.sentiment.example import SEMEVAL, Source
@@ -280,28 +277,6 @@ def test_file_of_another_data_set_raises_beside_a_good_one(tmp_path):
         load_file(other, read(good)[0])
 
 
-def test_commands_read_reviews_and_refuse_unlabelled_files(tmp_path, capsys):
-    path = write(tmp_path, REVIEWS)
-    bad = {
-        write(tmp_path, TERMS, "laptops.xml"): "1 aspectTerm",
-        write(tmp_path, UNLABELLED, "test.xml"): "no aspectCategory or Opinion",
-    }
-    model = tmp_path / "model"
-    sizes = [*SMALL_FLAGS, "--epochs=1", "--set=dev_fraction=0.34"]
-    for file, reason in bad.items():
-        fails(capsys, ["check", file], file.name, reason, "write a CSV")
-        fails(capsys, ["check", path, file], file.name, reason)
-        fails(capsys, ["train", "--data", path, file, "--output", model, *sizes], file.name, reason)
-    assert main(["check", str(path), "--set", "dev_fraction=0.34"]) == 0
-    assert "left out of data.xml: 1 text marked OutOfScope\n" in capsys.readouterr().out
-    assert main(["train", "--data", str(path), "--output", str(model), *sizes]) == 0
-    for file, reason in bad.items():
-        fails(capsys, ["evaluate", model, "--data", file], file.name, reason)
-        fails(capsys, ["predict", model, "--input", file], "got 'xml'; write the texts to a CSV")
-    assert main(["evaluate", str(model), "--data", str(path)]) == 0
-    assert "left out of data.xml: 1 text marked OutOfScope\n" in "".join(capsys.readouterr())
-
-
 # Positive, negative, neutral and conflicting opinions, counted in the published files.
 COUNTS = {
     "semeval2014/Restaurants_Train.xml": (2176, 839, 501, 196),
@@ -334,23 +309,6 @@ def test_published_file_has_its_opinions(published_file, name, expected):
 # Facts of the published files, counted without the readers, and what the readers and `qacg check` make of them.
 
 
-def test_semeval_2014_has_two_sentences_with_a_category_twice(published_file):
-    """Restaurants_Train.xml as distributed. Its second version, `_v2`, has 3,041 sentences."""
-    path = published_file("semeval2014/Restaurants_Train.xml")
-    sentences = re.split("<sentence id=", path.read_text(encoding="utf-8"))[1:]
-    named = [re.findall(r'<aspectCategory category="(.*?)"', one) for one in sentences]
-    assert (len(sentences), sum(map(len, named))) == (3044, 3714)
-    assert [len(one) - len(set(one)) for one in named if len(one) > len(set(one))] == [1, 1]
-    assert sum(label != "none" for *_, label in read(path)[1]) == 3712
-
-
-def test_semeval_2015_out_of_scope_null_is_a_text(published_file):
-    path = published_file("semeval2015/ABSA-15_Restaurants_Train_Final.xml")
-    scopes = Counter(re.findall(r'OutOfScope="(\w+)"', path.read_text(encoding="utf-8")))
-    assert scopes == {"TRUE": 40, "NULL": 1}
-    assert find_format(path).notes({path: xml_texts(path)}) == [f"left out of {path.name}: 40 texts marked OutOfScope"]
-
-
 def test_semeval_2016_targets_with_opposed_labels_are_counted(published_file):
     """Four NULL targets have other positions than 0; 42 sentences give a category two polarities, 7 on one target."""
     path = published_file("semeval2016/ABSA16_Restaurants_Train_SB1_v2.xml")
@@ -361,10 +319,3 @@ def test_semeval_2016_targets_with_opposed_labels_are_counted(published_file):
     found = {one.code: one.count for one in evaluation_warnings("train", load_file(path, task), task)}
     # The texts "It was wonderful." occur twice, with other labels of two categories.
     assert (found["opposed_targets"], found["contradictory_labels"]) == (42 - 7, 7 + 2)
-
-
-def test_germeval_2017_lines_without_pairs_have_four_fields(published_file):
-    path = published_file("germeval2017/dev.tsv")
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert Counter(line.count("\t") + 1 for line in lines if line) == {5: 2054, 4: 536}
-    assert len(list(germeval_texts(path))) == 2590

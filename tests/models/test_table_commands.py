@@ -173,37 +173,11 @@ def unquoted(tmp_path):
     return path
 
 
-EVERY_READER = {
-    "check": "check {path}",
-    "train": "train --data {path} --output {folder}/trained",
-    "evaluate": "evaluate {model} --data {path}",
-    "predict": "predict {model} --input {path}",
-    "suggest": "suggest --input {path} --output {folder}/sheet.csv --by text",
-}
-
-
-def reading(command, path, model):
-    return [part.format(path=path, model=model, folder=path.parent) for part in EVERY_READER[command].split()]
-
-
-@pytest.mark.parametrize("command", EVERY_READER)
-def test_commands_refuse_marks_that_join_rows(command, unquoted, model, capsys):
-    printed = error_of(capsys, *reading(command, unquoted, model))
+def test_predict_refuses_marks_that_join_rows_or_reads_them(unquoted, model, capsys):
+    printed = error_of(capsys, "predict", model, "--input", unquoted)
     assert f"{unquoted}:9: expected one row in a field in quotation marks, got lines 9 to 21" in printed
     assert "pass --quoting none if quotation marks are ordinary characters" in printed
-
-
-@pytest.mark.parametrize("command", [name for name in EVERY_READER if name != "train"])
-def test_commands_with_quoting_none_read_every_row(command, unquoted, model, capsys):
-    assert main([*reading(command, unquoted, model), "--quoting", "none"]) == 0
-    out, error = capsys.readouterr()
-    shown = {
-        "check": "rows of train  none  bad  good",
-        "evaluate": "60 sentences, 60 groups, 60 rows",
-    }
-    assert shown.get(command, "") in out
-    assert ("60 distinct texts" in error) == (command == "suggest")
-    assert command != "predict" or len({json.loads(line)["line"] for line in out.splitlines()}) == 60
+    assert len({row["line"] for row in predict(capsys, model, "--input", unquoted, "--quoting", "none")}) == 60
 
 
 def test_warnings_about_reading_are_one_line(model, tmp_path, capsys):

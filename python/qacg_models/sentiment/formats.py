@@ -533,7 +533,7 @@ OWN_TABLES = Format(
     suffixes=_SUFFIXES,
     recognises=_is_own_table,
 )
-# A folder can contain one data set in two published formats, which give the same rows. The format listed first is read.
+# A folder can have one data set in two formats of one task, which give the same rows. The format listed first is read.
 FORMATS = (
     Format(
         "sentihood-tsv",
@@ -584,11 +584,8 @@ def find_format(path: Path, name: str = "auto") -> Format:
         return next(one for one in FORMATS if one.name == name)
     if path.is_file():
         return _format_of_file(path)
-    found: list[tuple[Format, Path]] = []
-    for one in FORMATS:
-        files = (one.file(path, split) for split in SPLITS)
-        first = next((file for file in files if file is not None and one.recognises(file)), None)
-        found += [] if first is None else [(one, first)]
+    files = {one: [one.file(path, split) for split in SPLITS] for one in FORMATS}
+    found = [one for one, those in files.items() if any(file is not None and one.recognises(file) for file in those)]
     if not found:
         names = {name for one in FORMATS for split in SPLITS for name in one.names(split)}
         for file in sorted(path.iterdir()):
@@ -597,17 +594,10 @@ def find_format(path: Path, name: str = "auto") -> Format:
         known = "; ".join(f"{' or '.join(one.names('train'))} ({one.name})" for one in FORMATS)
         reason = "expected data in a known format, got a folder without files in such a format"
         raise DataError(path, None, f"{reason}; rename the training file to one of: {known}")
-    if len(found) > 1 and len({_fixed_task(one, file) or one.name for one, file in found}) > 1:
-        names = " and ".join(one.name for one, _ in found)
+    if len({one.task or one.name for one in found}) > 1:
+        names = " and ".join(one.name for one in found)
         raise DataError(path, None, f"has data in the formats {names}; select one with --format")
-    return found[0][0]
-
-
-def _fixed_task(one: Format, file: Path) -> Task | None:
-    """Returns the task of a published file; None for your own tables, whose options select the task."""
-    if one.texts is None:
-        return one.task
-    return one.published_task({file: one.read(file, Columns())}, dict.fromkeys(("aspects", "labels", "absent_label")))
+    return found[0]
 
 
 def _format_of_file(path: Path) -> Format:

@@ -157,8 +157,6 @@ def read_run_file(path: Path | str) -> dict[str, object]:
     path = Path(path)
     try:
         content = yaml.safe_load(read_text(path))  # JSON is YAML too
-    except RecursionError:
-        raise InputError(f"{path}: expected option names with values, got YAML that is nested too deep.") from None
     except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8, or an impossible number or date
         raise InputError(f"{path}: cannot be read as YAML or JSON ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
