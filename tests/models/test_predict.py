@@ -356,18 +356,6 @@ def clock(monkeypatch):
     return now
 
 
-def test_progress_in_a_log_is_lines_that_are_seconds_apart(model, source, tmp_path, clock, monkeypatch, capsys):
-    predict = Predictor.predict
-    monkeypatch.setattr(
-        Predictor, "predict", lambda *given, **options: clock.append(clock.pop() + 2) or predict(*given, **options)
-    )
-    monkeypatch.setattr(command, "WINDOW", 2)
-    assert run(model, "--input", source, "--output", tmp_path / "out.jsonl") == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("predicting:")]
-    assert [line.split()[2] for line in lines] == ["6/23", "12/23", "18/23", "23/23"]
-    assert all("\r" not in line and "text" in line.split()[-1] for line in lines)
-
-
 @pytest.mark.parametrize("shown", [Terminal, io.StringIO])
 def test_progress_rate_counts_this_run_alone(clock, monkeypatch, shown):
     """An earlier run did 40 texts; this run does 10 texts in 5 s."""
