@@ -148,7 +148,7 @@ def test_convert_bad_model_type_raises(tmp_path, capsys):
     folder = write_model(tmp_path / "model")
     fields = json.loads((folder / "config.json").read_text())
     for part, changed in {
-        "model_type: expected a name, got []": {"model_type": []},
+        "model_type: expected one of bert, ": {"model_type": []},
         "architectures: expected a list of names, got 7": {"architectures": 7},
     }.items():
         (folder / "config.json").write_text(json.dumps(fields | changed))
