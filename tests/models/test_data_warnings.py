@@ -49,6 +49,9 @@ def test_names_that_differ_in_case_or_spaces_warn():
     warning = found({"train": clean()}, task)["similar_names"]
     assert warning.count == 2 and "written in several ways" in warning.message
     assert warning.examples == ("labels 'Good', 'good '", "aspects 'food', 'Food'")
+    task = replace(TASK, labels=("1", "1.0", "01", "nan", "2", "0", "0.0"))  # equal as numbers
+    warning = found({"train": clean()}, task)["similar_names"]
+    assert warning.examples == ("labels '1', '1.0', '01'", "labels '0', '0.0'")
 
 
 @pytest.mark.parametrize("kept", [0, 9, 10])

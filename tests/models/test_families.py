@@ -136,6 +136,7 @@ def test_old_config_of_modernbert_is_read(tmp_path):
     for name in ("rope_parameters", "layer_types"):
         del fields[name]
     fields |= {"global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "global_attn_every_n_layers": 3}
+    fields["position_embedding_type"] = "sans_pos"
     path.write_text(json.dumps(fields))
     near(states(BertModel.from_pretrained(folder), padded(21)), states(model, padded(21)), 1e-5)
 
@@ -314,6 +315,15 @@ def test_unsupported_encoder_is_named_before_its_tensors_are_read(tmp_path):
             {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
         ),
         "CheckpointError: config.json: ...vocab_size": ("roberta", {"vocab_size": "many"}),
+        "CheckpointError: config.json: ...": ("roberta", {"id2label": ["a"]}),
+        "CheckpointError: config.json: model_type: expected that of the encoder with ElectraModel": (
+            "electra",
+            {"model_type": None},
+        ),
+        "CheckpointError: config.json: model_type: expected that of the encoder with RobertaModel": (
+            "roberta",
+            {"model_type": "bert"},
+        ),
         "CheckpointError: config.json: position_embedding_type: expected 'absolute'": (
             "electra",
             {"position_embedding_type": "relative_key"},
@@ -373,10 +383,12 @@ def test_what_modernbert_lacks_raises():
 
 
 @pytest.mark.parametrize("kind", ["qacg-bert", "aspect-bert"])
+@pytest.mark.parametrize("side", ["left", "right"])
 @torch.no_grad()
-def test_names_have_the_norm_of_the_states_that_read_them(kind, tmp_path):
+def test_names_have_the_norm_of_the_states_that_read_them(kind, side, tmp_path):
     model_class, fields = MODELS[kind]
     tokenizer = train_tokenizer(["food price"] * 2, vocab_size=100)
+    tokenizer.padding_side = side
     folder, _ = saved(tmp_path, "modernbert", vocab_size=100)
     model = model_class.from_pretrained(folder, contexts=["food"], context_from_layer=2, **fields)
     start_from_names(model, tokenizer)

@@ -10,7 +10,7 @@ MPNet is not read: it adds a learned position bias to every score, which the att
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ BERT_FIELDS = (
 )
 # Fields that are passed on if the file has them: labels, and those of which only one value is supported.
 _PASSED = ("id2label", "label2id", "num_labels", "problem_type", "is_decoder", "position_embedding_type")
+_OTHERS = re.compile("(?:xlm)?(?:roberta|camembert|electra|modernbert)", re.IGNORECASE)
 _WORDS, _TYPES, _POSITIONS = (f"embeddings.{name}_embeddings.weight" for name in ("word", "token_type", "position"))
 
 
@@ -40,6 +41,18 @@ def check_model_type(path: Path, kind: object) -> None:
         raise CheckpointError(
             f"{path}: model_type: expected one of {known}, or an encoder of this package, got {kind!r}. Use a "
             "checkpoint of such an encoder."
+        )
+
+
+def check_names(path: Path, kind: object, names: Iterable[str]) -> None:
+    """Raises CheckpointError if a name, of a class or tensor, is of another family than `kind`, BERT's or None.
+
+    Read as a BERT, such a checkpoint would give other hidden states, and no error.
+    """
+    if kind in (None, "bert") and (other := next(filter(_OTHERS.match, names), None)):
+        raise CheckpointError(
+            f"{path}: model_type: expected that of the encoder with {other}, such as 'roberta', got {kind!r}. Add the "
+            "model_type to the file."
         )
 
 
@@ -68,7 +81,7 @@ def as_bert(
                     ours = re.sub(pattern, replacement.replace("LAST", f"{config.num_hidden_layers - 1}"), ours)
                 tensors[ours], names[ours] = part, name
         adapt(tensors, known, config)
-    except (TypeError, ValueError, StrictDataclassError) as error:
+    except (AttributeError, TypeError, ValueError, StrictDataclassError) as error:
         raise CheckpointError(f"{path}: {error}") from None
     return tensors, names, known
 
@@ -94,6 +107,7 @@ def _modernbert(tensors: dict[str, Tensor], known: dict[str, Any], config: Any) 
     rotary = [config.rope_parameters[kind] for kind in ("full_attention", "sliding_attention")]
     if scaled := [one["rope_type"] for one in rotary if one["rope_type"] != "default"]:
         raise ValueError(f"rope_parameters: expected rope_type 'default', got {scaled[0]!r}")
+    known.pop("position_embedding_type", None)  # not read by the model; some files have "sans_pos"
     known |= {
         "hidden_act": config.hidden_activation,
         "layer_norm_eps": config.norm_eps,

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from qacg_models.checkpoints.families import FAMILIES, as_bert, check_model_type
+from qacg_models.checkpoints.families import FAMILIES, as_bert, check_model_type, check_names
 from qacg_models.checkpoints.fitting import Layout, Source, named, some
 from qacg_models.errors import CheckpointError, InputError
 from qacg_models.utils.fields import read_json_as
@@ -74,6 +74,8 @@ def open_source(path: Path | str, *, config: Path | str | None = None) -> Source
         if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
             raise CheckpointError(f"{fields_path}: architectures: expected a list of names, got {classes!r}")
     found = read_tensors(weights)
+    if fields is not None:
+        check_names(fields_path, fields.get("model_type"), [*(fields.get("architectures") or ()), *found])
     if fields is not None and fields.get("model_type") in FAMILIES:
         found, in_file, fields = as_bert(found, fields, fields_path)
     try:

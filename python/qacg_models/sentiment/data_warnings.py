@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -79,18 +80,36 @@ def _no_absent_rows(split: str, rows: Sequence[Example], task: Task) -> Iterator
 
 
 def _name_warnings(split: str, task: Task) -> Iterator[DataWarning]:
-    """Yields a warning about names that are equal but for case and spaces."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    """Yields warnings about names that are equal as numbers or but for case and spaces, and about spaces at ends."""
+    groups: dict[tuple[str, str | Decimal], list[str]] = {}
     for kind, names in (("label", task.labels), ("aspect", task.aspects)):
         for name in names:
-            groups.setdefault((kind, normalized(name)), []).append(name)
+            groups.setdefault((kind, _number_or_text(name)), []).append(name)
     similar = [f"{kind}s {', '.join(map(repr, names))}" for (kind, _), names in groups.items() if len(names) > 1]
     if similar:
         message = (
             f"{counted(len(similar), 'label or aspect is', 'labels or aspects are')} written in several ways, and the"
-            " model learns each way as a separate label or aspect; use the same capital letters and spaces in all rows"
+            " model learns each way as a separate label or aspect; use the same capital letters, spaces and form of"
+            " numbers in all rows"
         )
         yield DataWarning("similar_names", split, message, len(similar), tuple(similar[:SHOWN]))
+    single = [(kind, names[0]) for (kind, _), names in groups.items() if len(names) == 1]
+    spaced = [f"{kind} {name!r}" for kind, name in single if name != name.strip()]
+    if spaced:
+        message = (
+            f"{counted(len(spaced), 'label or aspect has', 'labels or aspects have')} spaces at the ends, and a name"
+            " without these spaces is a different label or aspect; remove the spaces"
+        )
+        yield DataWarning("spaces_at_ends", split, message, len(spaced), tuple(spaced[:SHOWN]))
+
+
+def _number_or_text(name: str) -> Decimal | str:
+    """Returns the finite number that a name writes, exactly; the normalized name if it writes none."""
+    try:
+        number = Decimal(name)
+    except InvalidOperation:
+        return normalized(name)
+    return number if number.is_finite() else normalized(name)
 
 
 def _rare(split: str, rows: Sequence[Example], task: Task) -> Iterator[DataWarning]:

@@ -396,7 +396,12 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
     from qacg_models.layers.encoder import ContextBertEncoder
 
     bert, config = model.bert, model.config
-    settings = {"padding": True, "truncation": True, "max_length": config.max_position_embeddings}
+    settings = {
+        "padding": True,
+        "padding_side": "right",
+        "truncation": True,
+        "max_length": config.max_position_embeddings,
+    }
     # With a space before it, as inside a text: byte-level BPE has other tokens for the first word of a text.
     texts = [f" {name}" for name in config.contexts]
     names = tokenizer(texts, **settings, return_special_tokens_mask=True, return_tensors="pt")
