@@ -59,7 +59,7 @@ def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
         lines = range(2, len(MANY) + 2)
     elif form == "json":
         source.write_text(json.dumps([{"text": text} for text in MANY], indent=0), encoding="utf-8")
-        lines = range(1, len(MANY) + 1)
+        lines = range(2, 3 * len(MANY) + 2, 3)
     else:
         source.write_text("".join(json.dumps({"text": text}) + "\n" for text in MANY), encoding="utf-8")
         lines = range(1, len(MANY) + 1)
