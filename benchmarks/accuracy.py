@@ -38,7 +38,6 @@ FORMATS = {"sentihood": "sentihood-tsv", "semeval2014": "semeval-csv"}  # data f
 # The training options of each way. All but `scratch` start from MiniLM, whose last layer is layer 5.
 WAYS: dict[str, dict[str, Any]] = {
     "scratch": {"from_checkpoint": "scratch", "model": "qacg-bert"},
-    "scratch-aspect-bert": {"from_checkpoint": "scratch", "model": "aspect-bert"},
     "pairs": {"model": "bert"},
     "quasi-pairs": {"model": "qacg-bert", "context_standalone": False, "context_from_layer": 0},
     "quasi-shared": {"model": "qacg-bert", "context_standalone": True, "context_from_layer": 5},
