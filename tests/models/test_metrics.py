@@ -14,6 +14,7 @@ from qacg_models.sentiment.metrics import (
     SemEvalJudge,
     SentiHoodJudge,
     SentiHoodMetrics,
+    group_table,
     intervals,
     judge,
     judge_for,
@@ -127,6 +128,12 @@ def test_sentihood_undefined_metrics_are_listed():
     back = SentiHoodMetrics.from_json(json.loads(text))
     assert math.isnan(back.aspect_macro_f1)
     assert repr(back) == repr(silent)  # NaN is not equal to itself, its text is
+
+
+@pytest.mark.parametrize("aspects", ["aba", "abaa"])
+def test_group_that_lacks_or_repeats_an_aspect_raises(aspects):
+    with pytest.raises(ValueError, match="rows: expected one row per group and aspect, 4 in all"):
+        group_table([0, 0, 1, 1][: len(aspects)], list(aspects))
 
 
 def test_metrics_of_a_diverged_model_raise():

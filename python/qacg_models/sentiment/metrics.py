@@ -78,15 +78,19 @@ def check_finite(name: str, values: np.ndarray) -> None:
 
 
 def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Arranges (N,) groups and aspects of rows as a table; each group has each aspect once.
+    """Arranges (N,) groups and aspects of rows as a table; raises ValueError if a group lacks or repeats an aspect.
 
     Returns the aspect names in alphabetical order, and a (groups, aspects) array of row indices, with groups in the
     order of their first rows.
     """
     names, column = np.unique(aspects, return_inverse=True)
     number = _numbers(groups)
-    table = np.empty((number.max() + 1, len(names)), int)
+    table = np.full((number.max() + 1, len(names)), -1)
     table[number, column] = np.arange(len(groups))
+    if table.size != len(groups) or table.min() < 0:
+        raise ValueError(
+            f"rows: expected one row per group and aspect, {table.size} in all, got {len(groups)}; one is missing or repeated"
+        )
     return names.tolist(), table
 
 
@@ -260,6 +264,7 @@ class SemEvalJudge:
         self, groups: Sequence[Hashable], aspects: Sequence[str], gold: Sequence[int], probabilities: np.ndarray
     ):
         self.gold, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
+        group_table(groups, aspects)  # raises the error of rows for which the metrics are not defined
         check_finite("probabilities", probabilities)
         self.named, self.guessed = self.gold != NONE, probabilities.argmax(axis=1) != NONE
         self.right = {
