@@ -89,7 +89,8 @@ def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[lis
     table[number, column] = np.arange(len(groups))
     if table.size != len(groups) or table.min() < 0:
         raise ValueError(
-            f"rows: expected one row per group and aspect, {table.size} in all, got {len(groups)}; one is missing or repeated"
+            f"rows: expected one row per group and aspect, {table.size} in all, got {len(groups)}; one is missing or"
+            " repeated"
         )
     return names.tolist(), table
 
