@@ -128,7 +128,7 @@ def check_wheel(path: Path, tag: str, root: Path, libraries: list[str] | None = 
     require(
         all(r.startswith("torch>") for r in required), f"{path.name}: expected to require torch only, got {required}"
     )
-    libraries = libraries_for(tag) if libraries is None else libraries
+    libraries = sorted(libraries_for(tag) if libraries is None else libraries)
     there = sorted(name for name in contents if name.endswith((".so", ".dylib")))
     require(there == libraries, f"{path.name}: expected the libraries {libraries}, got {there}")
     size = path.stat().st_size

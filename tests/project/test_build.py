@@ -158,6 +158,24 @@ def test_wheel_for_linux_x86_64_alone_has_the_cuda_library(tag, toolkit, tmp_pat
     assert has_cuda or "this wheel has no compiled CUDA library" in reason
 
 
+@pytest.mark.parametrize("tag", [*environment.TARGETS, "any"])
+def test_wheel_with_exactly_the_libraries_of_its_tag_passes(tag, tmp_path, monkeypatch):
+    wheel = tmp_path / "qacg_kernels.whl"
+    wheel.touch()
+    contents = dict.fromkeys(checks.modules(ROOT, "qacg_kernels") | {"qacg_kernels/py.typed"}, b"")
+    contents |= {"qacg_kernels-0.dist-info/METADATA": b"Requires-Dist: torch>=2.10\n\n"}
+    for name in ("check_elf", "check_mach_o", "check_manylinux"):
+        monkeypatch.setattr(checks, name, lambda *arguments: "checked")
+    libraries = checks.libraries_for(tag)
+    for there in (libraries, [*libraries, "qacg_kernels/_other.so"]):
+        monkeypatch.setattr(checks, "_contents", lambda *arguments, there=there: contents | dict.fromkeys(there, b""))
+        if there == libraries:
+            assert checks.check_wheel(wheel, tag, ROOT)
+        else:
+            with pytest.raises(checks.CheckError, match="expected the libraries"):
+                checks.check_wheel(wheel, tag, ROOT)
+
+
 def test_wheel_with_cuda_without_a_toolkit_fails(monkeypatch):
     monkeypatch.setattr(compilers, "pip_toolkits", list)
     with pytest.raises(SystemExit, match="manylinux_2_28_x86_64: expected a CUDA toolkit of pip's packages"):
