@@ -26,7 +26,7 @@ from qacg_models.sentiment.dataset import Dataset, load_data, split_dev, target_
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
 from qacg_models.sentiment.predictor import Predictor
-from qacg_models.sentiment.report.tables import row_of
+from qacg_models.sentiment.record import TrainingRecord
 from qacg_models.sentiment.trained_model import load_trained
 from qacg_models.utils.machine import load_libraries
 from qacg_models.utils.text import markdown_table, mean_and_deviation
@@ -241,6 +241,20 @@ def texts_per_second(model: Path, rows: Sequence[Example]) -> dict[str, float]:
                 predict(frame, **chosen)
                 seconds.setdefault(count, []).append(time.perf_counter() - start)
     return {str(count): round(len(frame) / statistics.median(found), 1) for count, found in seconds.items()}
+
+
+def row_of(record: TrainingRecord) -> dict:
+    """What a record stores of a training, without the paths of its options."""
+    plain = record.to_json()
+    kept = ("metrics", "selected", "steps", "evaluations", "seconds", "versions", "machine", "commit", "written")
+    paths = ("from_checkpoint", "tokenizer", "tensorboard")
+    return {
+        "seed": record.options.seed,
+        "tfidf": {"test": plain["tfidf"]["test"]},
+        "data": {split: part.sha256 for split, part in record.data.items()},
+        "options": {n: value for n, value in plain["options"].items() if n not in paths and value is not None},
+        **{name: plain[name] for name in kept},
+    }
 
 
 def measure(out: Path, key: Key, data: Path, options: TrainingOptions) -> bool:
