@@ -18,7 +18,7 @@ from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.functional import problem_of
 
 # Where this process finds the packages, which may be installed ones.
-PATHS = *(Path(module.__file__).parents[1] for module in (qacg_kernels, benchmarks)), SUPPORT
+PATHS = *(Path(module.__file__).parents[1] for module in (benchmarks, qacg_kernels)), SUPPORT
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
