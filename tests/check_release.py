@@ -49,8 +49,8 @@ PAGES = {
     "../python/README": [],
     TUTORIAL: [
         "qacg convert mine converted --to huggingface --allow drop-unplaced",
-        "qacg train --config mine/run.yaml --output third --rows rows",
-        "qacg table rows",
+        "qacg train --config mine/run.yaml --output third",
+        "qacg table third",
         "qacg suggest --input new.csv --text-column review --output sheet.csv",
         "qacg suggest --input python/qacg_models/sample/reviews.csv --text-column text --with mine"
         " --labelled reviews.csv --output hard.csv --rows 40",

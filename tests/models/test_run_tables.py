@@ -1,22 +1,16 @@
-"""Tables of run records: means over seeds, differences between runs, and incompatible records."""
+"""Tables of training records: means over seeds, differences between runs, and incompatible records."""
 
-import json
 from dataclasses import replace
 
 import pytest
+from commands import fails
 from errors import raises
 from qacg_models.cli.program import main
 from qacg_models.errors import InputError
 from qacg_models.sentiment.metrics import ClassificationMetrics
 from qacg_models.sentiment.options import TrainingOptions
-from qacg_models.sentiment.record import SplitFile
-from qacg_models.sentiment.report.tables import (
-    append_rows,
-    markdown,
-    read_rows,
-    row_of,
-    selection_note,
-)
+from qacg_models.sentiment.record import SplitFile, write_record
+from qacg_models.sentiment.report.tables import markdown, selection_note
 from untrained import OWN, record_of
 
 SHARES = {"accuracy": 0.5, "macro_f1": 0.25, "strict_accuracy": 0.125, "aspect_f1": None, "sentiment_accuracy": 1.0}
@@ -52,7 +46,7 @@ def cells(text):
 
 def test_table_merges_seeds_of_a_run():
     records = [record(0, 60, 0.5), record(1, 120, 0.7), record(0, 240, attention="eager"), record(0, epochs=2)]
-    text = markdown([row_of(one) for one in records])
+    text = markdown(records)
     header, _, fused, eager, short, tfidf, majority = cells(text)
     known = ["minilm/model", "dev"]
     assert header[:6] == ["model", "from", "protocol", "attention", "seeds", "accuracy"]
@@ -70,53 +64,42 @@ def test_table_merges_seeds_of_a_run():
 def test_table_states_weights_of_the_last_step():
     last = replace(record(1), evaluations=1)
     assert selection_note(last).startswith("weights of the last step, 3, without checkpoint selection (")
-    text = markdown([row_of(last)])
+    text = markdown([last])
     assert "\n\nWeights of the last step, without checkpoint selection. abacus" in text and "selected on" not in text
     mixed = "Checkpoints selected on dev. Weights of the last step, without checkpoint selection, in 1 of 2 runs."
-    assert mixed in markdown([row_of(record(0)), row_of(last)])
+    assert mixed in markdown([record(0), last])
 
 
-def test_append_rows_omits_paths_and_repeats(tmp_path, capsys):
-    for _ in range(2):
-        path = append_rows(tmp_path, [record(0), record(1)])
-    assert path.name == "own-qacg-bert-dev.jsonl" and len(path.read_text().splitlines()) == 2
-    assert "secret" not in path.read_text() and "somewhere" not in path.read_text()
-    assert main(["table", str(tmp_path), "--split", "dev"]) == 0
-    assert cells(capsys.readouterr().out)[2][4] == "0 1"
+def test_table_reads_folders_of_several_seeds(tmp_path, capsys):
+    for folder, seed in (("three/seed-0", 0), ("three/seed-1", 1), ("mine", 2)):
+        (tmp_path / folder).mkdir(parents=True)
+        write_record(tmp_path / folder / "training.json", record(seed))
+    assert main(["table", str(tmp_path / "three"), str(tmp_path / "mine"), "--split", "dev"]) == 0
+    (row,) = [one for one in cells(capsys.readouterr().out) if one[0] == "QACG-BERT"]
+    assert row[1:6] == ["minilm/model", "dev", "fused", "0 1 2", "50.0 ± 0.0"]
+    fails(capsys, ["table", tmp_path / "three" / "seeds"], "seeds: no such folder")
 
 
-def test_table_incompatible_rows_raise(tmp_path, capsys):
+def test_table_incompatible_records_raise():
     other = replace(record(1), machine=record().machine | {"threads": 1})
     for records, expected in (
-        ([record(0), other], "rows: expected records of one machine, .*got 2 machines"),
-        ([record(0), record(0, 3.0)], r"rows: expected each seed of QACG-BERT once, got \[0, 0\]"),
+        ([record(0), other], "models: expected trainings on one machine, .*got 2 machines"),
+        ([record(0), record(0, 3.0)], r"models: expected each seed of QACG-BERT once, got \[0, 0\]"),
     ):
         with pytest.raises(InputError, match=expected):
-            markdown([row_of(one) for one in records])
+            markdown(records)
     untested = record(1, splits=("dev",))
-    assert "own, dev, in %:" in markdown([row_of(untested)])
+    assert "own, dev, in %:" in markdown([untested])
     with raises("InputError: expected metrics on test, got none for seed 1 of QACG-BERT"):
-        markdown([row_of(record()), row_of(untested)])
-    empty, broken = tmp_path / "empty", tmp_path / "rows.jsonl"
-    empty.mkdir()
-    cut = json.dumps(row_of(record())) + "\n{"
-    for text, expected in (
-        ("{}\n", f"{broken}:1: expected a record of qacg train --rows, got other JSON"),
-        (cut, f"{broken}:2: is not JSON"),
-    ):
-        broken.write_text(text)
-        with pytest.raises(InputError, match=expected):
-            read_rows([broken])
-    assert main(["table", str(empty)]) == 2
-    assert f"rows: expected records of qacg train --rows, got none in {empty}" in capsys.readouterr().err
+        markdown([record(), untested])
 
 
 def test_table_per_data_set_notes_selection_on_test():
     second = record(0, protocol="released", epochs=30)
     second = replace(second, selected=replace(second.selected, split="test"))
-    text = markdown([row_of(record()), row_of(second)])
+    text = markdown([record(), second])
     names = ["QACG-BERT", "QACG-BERT", "TF-IDF + logistic regression", "majority"]
     assert [row[0] for row in cells(text)[2:]] == names, "both rows have their protocol in another column"
     assert "selected on dev, test. Metrics on test are optimistic if the checkpoint was selected on test." in text
     second = replace(second, data={"test": SplitFile(4, "z")})
-    assert markdown([row_of(record()), row_of(second)]).count("own, test, in %:") == 2
+    assert markdown([record(), second]).count("own, test, in %:") == 2

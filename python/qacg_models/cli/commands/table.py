@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-HELP = "print a Markdown table of the records that qacg train --rows wrote"
+HELP = "print a Markdown table of the metrics that several trainings stored"
 DESCRIPTION = (
     "Prints a table for each data set. Runs that differ only in their seed are one line, with the mean and standard"
     " deviation of each metric and of the time. Two more lines have the TF-IDF and majority baselines. The last line"
@@ -12,14 +12,14 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    rows = "files that qacg train --rows wrote, or their folders"
-    parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS", help=rows)
+    models = "folders that qacg train wrote, or folders of such folders, as with --seeds; only training.json is read"
+    parser.add_argument("models", type=Path, nargs="+", metavar="MODEL", help=models)
     split = "split of the metrics (default: test, or dev if there is no test)"
     parser.add_argument("--split", choices=("dev", "test"), help=split)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from qacg_models.sentiment.report.tables import markdown, read_rows
+    from qacg_models.sentiment.report.tables import markdown, read_records
 
-    print(markdown(read_rows(arguments.rows), arguments.split))
+    print(markdown(read_records(arguments.models), arguments.split))
     return 0

@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=absent, metavar="N", help=seeds)
     parser.add_argument("--resume", action="store_true", help="continue an unfinished run from its newest checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing model or unfinished run")
-    parser.add_argument("--rows", type=Path, metavar="DIR", help="folder for records of the metrics, for qacg table")
     add_option_flags(parser.add_argument_group("training"), TrainingOptions, FLAGS, describe_default)
     add_option_flags(parser.add_argument_group("data"), DataOptions, DATA_FLAGS)
     add_table_flags(parser)
@@ -46,7 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.sentiment.dataset import describe, load_data
     from qacg_models.sentiment.record import checked_options, read_run_file
     from qacg_models.sentiment.report.tables import (
-        append_rows,
         selection_note,
         show,
         show_seeds,
@@ -55,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     from qacg_models.sentiment.training import summarize, train_seeds
     from qacg_models.utils.files import check_writable
-    from qacg_models.utils.machine import is_main, main_only
+    from qacg_models.utils.machine import main_only
 
     say = main_only(print)
     file = {} if arguments.config is None else read_run_file(arguments.config)
@@ -63,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("data", "output"):
         if name not in given:
             raise InputError(f"{name}: expected a path, from --{name} or the file of --config, got none.")
-    for name in ("output", "rows", "tensorboard"):
+    for name in ("output", "tensorboard"):
         if given.get(name) is not None:
             check_writable(name, given[name])
     options = TrainingOptions(**selected_fields(given, TrainingOptions))
@@ -85,8 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
     say("")
     for record in records:
         say(f"seed {record.options.seed}: {selection_note(record)}")
-    if arguments.rows is not None and is_main():
-        say(f"records of the metrics in {append_rows(arguments.rows, records)}")
     say(f"{'model' if len(seeds) == 1 else 'models'} in {given['output']}")
     for record in records:  # printed last, so that users notice these lines
         for line in weaker_than_tfidf(record):

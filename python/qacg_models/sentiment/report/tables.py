@@ -1,19 +1,22 @@
-"""Tables of metrics, for terminals, pages and records of runs."""
+"""Tables of metrics, for terminals, pages and the records of several trainings."""
 
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from qacg_models.checkpoints.files import OTHER_LANGUAGES, PACKAGED
 from qacg_models.errors import InputError
 from qacg_models.sentiment.dataset import file_digest
 from qacg_models.sentiment.metrics import Metrics, titles_of
-from qacg_models.sentiment.record import TrainingRecord
+from qacg_models.sentiment.options import TrainingOptions
+from qacg_models.sentiment.record import RECORD_NAME, TrainingRecord, read_record
 from qacg_models.sentiment.report import Cells, number_columns
-from qacg_models.utils.text import counted, markdown_table, mean_and_deviation, parse_json, percent, read_text
+from qacg_models.utils.text import counted, markdown_table, mean_and_deviation, percent
 
 Bounds = Mapping[str, Mapping[str, tuple[float, float]]]  # of confidence intervals, by title of a row and metric
 MAJORITY = "majority"
@@ -181,167 +184,114 @@ def _parts_of(record: TrainingRecord, paths: Sequence[Path]) -> dict[str, int]:
     return {split: part.rows for split, part in record.data.items() if part.sha256 == digest}
 
 
-# Options that are not listed as differences, because they have their own columns.
-_OWN_COLUMNS = ("model", "seed", "protocol", "attention")
+# Options that are not listed as differences: those with their own columns, and paths on one machine.
+_NOT_LISTED = ("model", "seed", "protocol", "attention", "from_checkpoint", "tokenizer", "tensorboard")
 # Options that not every model has. They are listed only if they differ between records of one model.
 _MODEL_OPTIONS = ("context_standalone", "context_from_layer")
-# Keys that the tables read.
-_KEYS = {
-    *("task", "backbone", "pretrained", "protocol", "seed", "metrics", "tfidf", "majority", "selected", "evaluations"),
-    *("seconds", "data", "options", "versions", "machine", "commit", "written"),
-}
 
 
-def row_of(record: TrainingRecord) -> dict:
-    """Returns the run record of a training, in JSON types, with the last two parts of local paths at most."""
-    plain = record.to_json()
-    options = plain["options"]
-    begun, paths = options["from_checkpoint"], ("from_checkpoint", "tokenizer", "tensorboard")
-    kept = ("metrics", "tfidf", "majority", "selected", "overlap", "steps", "evaluations")
-    return {
-        "task": record.task.name,
-        "backbone": record.options.entry.title,
-        "pretrained": None if begun is None else "/".join(Path(begun).parts[-2:]),
-        "protocol": options["protocol"],
-        "seed": options["seed"],
-        **{name: plain[name] for name in (*kept, "seconds")},
-        "data": {split: part.sha256 for split, part in record.data.items()},
-        "options": {name: value for name, value in options.items() if name not in paths},
-        **{name: plain[name] for name in ("versions", "machine", "commit", "written")},
-    }
+def read_records(folders: Sequence[Path]) -> list[TrainingRecord]:
+    """Reads the records of model folders; a folder without a record stands for the model folders in it."""
+    found = []
+    for folder in folders:
+        inside = [] if (folder / RECORD_NAME).exists() else [path.parent for path in folder.glob(f"*/{RECORD_NAME}")]
+        found += sorted(inside) or [folder]
+    return [read_record(folder) for folder in found]
 
 
-def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
-    """Appends the records of a run's seeds to a file named after their task, model and protocol; returns its path.
-
-    Records that the file already has, for example after a resumed run, are not appended again.
-    """
-    rows = [row_of(record) for record in records]
-    folder.mkdir(parents=True, exist_ok=True)
-    first = rows[0]
-    path = folder / f"{first['task']}-{records[0].options.model}-{first['protocol']}.jsonl"
-    lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
-    there = set(path.read_text(encoding="utf-8").splitlines(keepends=True)) if path.exists() else set()
-    with path.open("a", encoding="utf-8") as handle:
-        handle.writelines(line for line in lines if line not in there)
-    return path
-
-
-def read_rows(paths: Sequence[Path]) -> list[dict]:
-    """Reads run records; each path is a file, or a folder whose *.jsonl files are read."""
-    rows = []
-    files = [file for path in paths for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
-    for path in files:
-        try:
-            lines = read_text(path).splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: cannot be read ({error})") from None
-        for number, line in enumerate(lines, 1):
-            try:
-                row = parse_json(line)
-            except ValueError as error:
-                raise InputError(f"{path}:{number}: is not JSON ({error})") from None
-            if not isinstance(row, dict) or not row.keys() >= _KEYS:
-                raise InputError(f"{path}:{number}: expected a record of qacg train --rows, got other JSON")
-            rows.append(row)
-    if not rows:
-        raise InputError(f"rows: expected records of qacg train --rows, got none in {', '.join(map(str, paths))}")
-    return rows
-
-
-def markdown(rows: Sequence[dict], split: str | None = None) -> str:
+def markdown(records: Sequence[TrainingRecord], split: str | None = None) -> str:
     """Returns a Markdown table for each data set, with means and deviations over seeds in per cent, and their source.
 
     The default split of the metrics is test, or dev if no record has a test split.
     """
-    machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
+    machines = {json.dumps(record.machine, sort_keys=True) for record in records}
     if len(machines) > 1:
         raise InputError(
-            f"rows: expected records of one machine, since times of machines differ, got {len(machines)} machines; pass"
-            " the files of one machine"
+            f"models: expected trainings on one machine, since times of machines differ, got {len(machines)} machines;"
+            " pass the models of one machine"
         )
-    split = split or ("test" if any("test" in row["metrics"] for row in rows) else "dev")
-    sets: dict[tuple, list[dict]] = {}
-    for row in rows:
-        if split not in row["metrics"]:
-            raise InputError(f"rows: expected metrics on {split}, got none for seed {row['seed']} of {row['backbone']}")
-        sets.setdefault((row["task"], json.dumps(row["data"], sort_keys=True)), []).append(row)
-    return "\n\n".join([*(_table(chosen, split) for chosen in sets.values()), _source(rows)])
+    split = split or ("test" if any("test" in record.metrics for record in records) else "dev")
+    sets: dict[tuple, list[TrainingRecord]] = {}
+    for record in records:
+        if split not in record.metrics:
+            model = f"seed {record.options.seed} of {record.options.entry.title}"
+            raise InputError(f"models: expected metrics on {split}, got none for {model}")
+        data = sorted((name, part.sha256) for name, part in record.data.items())
+        sets.setdefault((record.task.name, *data), []).append(record)
+    return "\n\n".join([*(_table(chosen, split) for chosen in sets.values()), _source(records)])
 
 
-def _table(rows: Sequence[dict], split: str) -> str:
-    kinds: dict[str, list[dict]] = {}  # records that differ only in their seed
-    for row in rows:
-        options = {name: value for name, value in row["options"].items() if name != "seed"}
-        kinds.setdefault(json.dumps([row["pretrained"], options], sort_keys=True), []).append(row)
-    first = rows[0]
-    titles = titles_of(first["metrics"][split])
+def _table(records: Sequence[TrainingRecord], split: str) -> str:
+    kinds: dict[str, list[TrainingRecord]] = {}  # records that differ only in their seed
+    for record in records:
+        kinds.setdefault(str(replace(record.options, seed=0, tensorboard=None)), []).append(record)
+    first = records[0]
+    titles = first.metrics[split].TITLES
 
-    def cell(values: Sequence[float | None], scale: float = 100) -> str:
-        return "n/a" if None in values else mean_and_deviation(values, scale)
+    def cell(values: Sequence[float], scale: float = 100) -> str:
+        return "n/a" if any(map(math.isnan, values)) else mean_and_deviation(values, scale)
 
     lines = []
     for chosen in kinds.values():
-        row, seeds = chosen[0], sorted(row["seed"] for row in chosen)
+        options, seeds = chosen[0].options, sorted(record.options.seed for record in chosen)
         if len(set(seeds)) < len(seeds):
-            raise InputError(
-                f"rows: expected each seed of {row['backbone']} once, got {seeds}; remove repeated records"
-            )
-        name = ", ".join([row["backbone"], *_differing(row, rows)])
-        known = [name, row["pretrained"] or "scratch", row["protocol"], row["options"]["attention"]]
-        figures = [cell([one["metrics"][split][key] for one in chosen]) for key in titles]
-        minutes = cell([one["seconds"] for one in chosen], 1 / 60)
-        lines.append([*known, " ".join(map(str, seeds)), *figures, minutes])
-    for title, baseline in ((TFIDF, first["tfidf"]), (MAJORITY, first["majority"])):
+            raise InputError(f"models: expected each seed of {options.entry.title} once, got {seeds}; omit copies")
+        begun = options.from_checkpoint
+        start = "scratch" if begun is None else "/".join(Path(begun).parts[-2:])
+        known = [", ".join([options.entry.title, *_differing(options, records)]), start, options.protocol]
+        figures = [cell([getattr(one.metrics[split], key) for one in chosen]) for key in titles]
+        minutes = cell([one.seconds for one in chosen], 1 / 60)
+        lines.append([*known, options.attention, " ".join(map(str, seeds)), *figures, minutes])
+    for title, baseline in ((TFIDF, first.tfidf), (MAJORITY, first.majority)):
         if split in baseline:
-            lines.append([title, *[""] * 4, *(cell([baseline[split][key]]) for key in titles), ""])
+            lines.append([title, *[""] * 4, *(cell([getattr(baseline[split], key)]) for key in titles), ""])
     header = ["model", "from", "protocol", "attention", "seeds", *titles.values(), "minutes a seed"]
-    return f"{first['task']}, {split}, in %:\n\n{markdown_table(header, lines, texts=5)}"
+    return f"{first.task.name}, {split}, in %:\n\n{markdown_table(header, lines, texts=5)}"
 
 
-def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
+def _differing(options: TrainingOptions, records: Sequence[TrainingRecord]) -> list[str]:
     """Returns "name value" of the options in which a record differs from at least one record with the same protocol.
 
     Two records are compared only if both start from pretrained weights, or both from scratch. Options in _MODEL_OPTIONS
     are compared only between records of one model.
     """
-    alike = [
-        other
-        for other in rows
-        if other["protocol"] == row["protocol"] and (other["pretrained"] is None) == (row["pretrained"] is None)
-    ]
-    same_model = [other for other in alike if other["backbone"] == row["backbone"]]
+
+    def start(one: TrainingOptions) -> tuple:
+        return one.protocol, one.from_checkpoint is None
+
+    alike = [record.options for record in records if start(record.options) == start(options)]
+    same_model = [other for other in alike if other.model == options.model]
     return [
         f"{name} {value}"
-        for name, value in row["options"].items()
-        if name not in _OWN_COLUMNS
-        and any(other["options"].get(name) != value for other in (same_model if name in _MODEL_OPTIONS else alike))
+        for name, value in asdict(options).items()
+        if name not in _NOT_LISTED
+        and any(getattr(other, name) != value for other in (same_model if name in _MODEL_OPTIONS else alike))
     ]
 
 
-def _source(rows: Sequence[dict]) -> str:
+def _source(records: Sequence[TrainingRecord]) -> str:
     """Returns one line with the selection of the checkpoints, machine, versions and commits."""
-    machine = rows[0]["machine"]  # of all records; `markdown` checks this
+    machine = records[0].machine  # of all records; `markdown` checks this
     devices = machine["cuda"]["devices"] or [machine["cpu"]["model"]]
-    versions = ", ".join(dict.fromkeys(row["versions"]["torch"] for row in rows))
-    commits = ", ".join(dict.fromkeys(_short(row["commit"] or "none") for row in rows))
-    dates = sorted(row["written"][:10] for row in rows)
+    versions = ", ".join(dict.fromkeys(record.versions["torch"] for record in records))
+    commits = ", ".join(dict.fromkeys(_short(record.commit or "none") for record in records))
+    dates = sorted(record.written[:10] for record in records)
     days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     return (
-        f"{_selection(rows)} {', '.join(map(str, devices))}, {counted(machine['threads'], 'thread')},"
+        f"{_selection(records)} {', '.join(map(str, devices))}, {counted(machine['threads'], 'thread')},"
         f" torch {versions}, commit {commits}, {days}. Minutes include the evaluations."
     )
 
 
-def _selection(rows: Sequence[dict]) -> str:
+def _selection(records: Sequence[TrainingRecord]) -> str:
     """Returns sentences about the splits that selected checkpoints, and about runs without selection."""
-    selected = [row for row in rows if row["evaluations"] != 1]
+    selected = [record for record in records if record.has_selection]
     if not selected:
         return "Weights of the last step, without checkpoint selection."
-    splits = list(dict.fromkeys(row["selected"]["split"] for row in selected))
+    splits = list(dict.fromkeys(record.selected.split for record in selected))
     parts = [f"Checkpoints selected on {', '.join(splits)}."]
-    if others := len(rows) - len(selected):
-        parts.append(f"Weights of the last step, without checkpoint selection, in {others} of {len(rows)} runs.")
+    if others := len(records) - len(selected):
+        parts.append(f"Weights of the last step, without checkpoint selection, in {others} of {len(records)} runs.")
     if "test" in splits:
         parts.append("Metrics on test are optimistic if the checkpoint was selected on test.")
     return " ".join(parts)
