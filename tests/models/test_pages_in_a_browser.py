@@ -66,9 +66,9 @@ def page(request, pages):
 
 @pytest.mark.parametrize(("width", "scheme"), WINDOWS)
 def test_page_fits_its_window(page, browser, width, scheme):
-    for address in (page, f"{page}#layer=2&head=1"):
-        browser.show(address, width, scheme)
-        browser.value(f"{CHECKS}; {OPEN_ALL}")
+    for chosen in ("", "choose(2, 1)"):
+        browser.show(page, width, scheme)
+        browser.value(f"{CHECKS}; {OPEN_ALL}; {chosen if 'analysis' in page else ''}")
         assert browser.messages == [], "no script error, and no violation of the content security policy"
         assert browser.value("beyondThePage()") == []
     ground = browser.value("getComputedStyle(document.body).backgroundColor")
@@ -76,9 +76,9 @@ def test_page_fits_its_window(page, browser, width, scheme):
 
 
 def test_keyboard_reaches_all_controls_which_have_names(page, browser):
-    for address in (f"{page}#layer=1&head=2", page):
-        browser.show(address, 390, "dark")
-        browser.value(CHECKS)
+    for chosen in ("choose(1, 2)", ""):
+        browser.show(page, 390, "dark")
+        browser.value(f"{CHECKS}; {chosen if 'analysis' in page else ''}")
         found = [one for one in browser.named() if one["focusable"] and one["role"] != "RootWebArea"]
         assert len(found) == browser.value("reachable().length")
         assert [one for one in found if not one["name"].strip()] == []
@@ -92,7 +92,7 @@ def test_keyboard_reaches_all_controls_which_have_names(page, browser):
 
 
 def test_viewer_works_by_keyboard(trained, pages, browser):
-    browser.show(f"{pages['analysis']}#layer=1&head=all")
+    browser.show(pages["analysis"])
 
     def tab_to(selector):
         for _ in range(200):
@@ -110,18 +110,16 @@ def test_viewer_works_by_keyboard(trained, pages, browser):
     tab_to(".heads button[aria-label^='head 2 of price']")
     browser.press(" ")
     assert browser.value(pressed) == ["Layer 2", "Head 2"]
-    assert browser.value("location.hash") == "#layer=2&head=2"
     assert browser.value("document.activeElement.ariaLabel").startswith("price, layer 2, head 2"), (
         "the focus moves to the map"
     )
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp", "ArrowLeft", "ArrowLeft"):
         browser.press(key)
     data = json.loads(browser.value("document.querySelector('.viewer script').textContent"))["rows"][1]
-    tokens, packed, words = data["tokens"], data["softmax"], data["words"]
-    assert words[:2] == [1, 2], "the maps begin after [CLS]"
+    tokens, packed = data["tokens"], data["softmax"]
     steps = np.frombuffer(base64.b64decode(packed["values"]), "<i2").reshape(2, 2, len(tokens), len(tokens))
-    value = packed["step"] * steps[1, 1, 2, 1]
-    line = f"price, layer 2, head 2, P (softmax): “{tokens[2]}” attends to “{tokens[1]}” with +{value:.4f}"
+    value = packed["step"] * steps[1, 1, 1, 0]
+    line = f"price, layer 2, head 2, P (softmax): “{tokens[1]}” attends to “{tokens[0]}” with +{value:.4f}"
     assert browser.value(output) == line
     assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", (
         "screen readers announce it"
@@ -129,30 +127,12 @@ def test_viewer_works_by_keyboard(trained, pages, browser):
 
 
 def test_taps_read_values(pages, browser):
-    browser.show(f"{pages['analysis']}#layer=1&head=2", 390)
-    word, value = browser.value("((one) => [one.textContent, one.title])(document.querySelectorAll('.strip span')[2])")
-    browser.tap(".strip span:nth-child(3)")
-    assert browser.value("document.querySelector('.strip + .value').textContent") == f"“{word}”: {value}"
+    browser.show(pages["analysis"], 390)
+    browser.value("choose(1, 2)")
     output = "document.querySelector('.readout').textContent"
     assert browser.value(output).startswith("To read a value, point at the map")
     browser.tap(".map canvas")
     assert " attends to " in browser.value(output)
-
-
-def test_switch_shows_the_markers(pages, browser):
-    browser.show(f"{pages['analysis']}#layer=1&head=1", 390)
-    browser.value(OPEN_ALL)
-    marked = "[...document.querySelectorAll('.strip span, .map .left span, details tbody tr')]"
-    shown = f"{marked}.filter((one) => one.checkVisibility() && /\\[(CLS|SEP)\\]/.test(one.textContent)).length"
-    width = "document.querySelector('.map canvas').width"
-    before = browser.value(width)
-    assert browser.value(shown) == 0
-    browser.tap(".switch input")
-    # Two aspects with [CLS] and two [SEP]: two scores, a table, and three maps each.
-    assert browser.value(shown) == 2 * 3 * (2 + 1 + 3)
-    assert browser.value(width) == before + 3
-    browser.tap(".switch input")
-    assert (browser.value(shown), browser.value(width)) == (0, before)
 
 
 def test_tables_on_a_phone_scroll_or_are_cards(pages, browser):

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from string import Template
 
@@ -48,13 +47,10 @@ def number_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list
     return [all(_NUMBER.fullmatch(cell) for cell in column) for column in columns]
 
 
-def html_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], classes: Sequence[str] = (), kind: str = ""
-) -> Markup:
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> Markup:
     """Returns an HTML table; the cells of a non-numeric first column are row headers.
 
-    A title or cell that is Markup is a whole element. `classes` has a CSS class for each row, or none, and `kind` is
-    the class of the table. On a phone each row of a table with long cells is a card with the titles of its columns.
+    A title or cell that is Markup is a whole element. `kind` is the CSS class of the table. On a phone each row of a table with long cells is a card with the titles of its columns.
     """
     numbers = number_columns(header, rows)
     cards = any(len(cell) > CARD for row in rows for cell in row if not isinstance(cell, Markup))
@@ -68,10 +64,7 @@ def html_table(
         return element(name, text, scope=scope, kind=number, data_title=title)
 
     heads = [cell(title, column, head=True) for column, title in enumerate(header)]
-    body = [
-        element("tr", *(cell(text, column) for column, text in enumerate(row)), kind=named)
-        for row, named in zip_longest(rows, classes, fillvalue="")
-    ]
+    body = [element("tr", *(cell(text, column) for column, text in enumerate(row))) for row in rows]
     head = element("thead", element("tr", *heads))
     return element("table", head, element("tbody", *body), kind="cards" if cards else kind)
 

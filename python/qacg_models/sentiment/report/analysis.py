@@ -84,11 +84,6 @@ def row_inputs(trained: TrainedModel, row: Example) -> dict:
     return batch
 
 
-def word_places(tokens: Sequence[str]) -> list[int]:
-    """Returns the indices of all tokens except markers such as [CLS]; all indices if there are only markers."""
-    return [place for place, token in enumerate(tokens) if token not in MARKERS] or list(range(len(tokens)))
-
-
 def write_analysis(trained: TrainedModel, rows: Sequence[Example], folder: Path | str) -> Path:
     """Writes a page with the maps, gates and token scores of rows, and their numbers; returns the path of the page.
 
@@ -166,8 +161,7 @@ def _add_tokens(section: Section, trained: TrainedModel, rows: Sequence[Example]
             [token, f"{sensitivity:.3g}", f"{relevance:+.3g}"]
             for token, sensitivity, relevance in zip(one["tokens"], one["sensitivity"], one["relevance"])
         ]
-        kinds = ["special" if token in MARKERS else "" for token in one["tokens"]]
-        table = framed(html_table(["token", "sensitivity", "relevance"], lines, kinds), f"scores of {context}")
+        table = framed(html_table(["token", "sensitivity", "relevance"], lines), f"scores of {context}")
         section.parts.append(element("details", element("summary", f"Numbers: {context}"), table))
     section.data["tokens"] = scores
 
@@ -188,18 +182,18 @@ def _add_lambda(section: Section, maps: Sequence[ExampleMaps], first: int) -> No
 
 
 def token_strip(tokens: Sequence[str], values: Sequence[float]) -> Markup:
-    """Returns L tokens coloured by (L,) signed values; pointing at a token or tapping it shows its value.
+    """Returns L tokens, without markers such as [CLS], coloured by (L,) signed values.
 
-    The largest absolute value of a word has the strongest colour. Markers such as [CLS] are hidden until the reader
-    shows them (`page/viewer.js`).
+    The largest absolute value has the strongest colour. Pointing at a token shows its value.
     """
-    limit = max(abs(values[place]) for place in word_places(tokens))
+    words = [(token, value) for token, value in zip(tokens, values) if token not in MARKERS]
+    limit = max((abs(value) for _, value in words), default=0.0)
     parts: list[str] = []
-    for token, value in zip(tokens, values):
+    for token, value in words:
         inner = token.startswith("##")
         if parts and not inner:
             parts.append(" ")  # line breaks are possible between words, and not inside a word
-        kind = "inner " if inner else "special " if token in MARKERS else ""
+        kind = "inner " if inner else ""
         parts.append(element("span", token.removeprefix("##"), **_shade(value, limit, kind), title=f"{value:+.3g}"))
     return element("p", *parts, kind="strip")
 
@@ -235,7 +229,6 @@ def viewer(name: str, title: str, maps: Sequence[ExampleMaps], first: int) -> Ma
         {
             "title": one.row.context,
             "tokens": one.tokens,
-            "words": word_places(one.tokens),
             "softmax": _packed(one.softmax),
             **({} if one.quasi is None else {"quasi": _packed(one.quasi)}),
         }

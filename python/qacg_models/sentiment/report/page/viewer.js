@@ -1,6 +1,5 @@
-// Draws the maps of every .viewer from the JSON inside it. The URL's hash stores the selected layer and head, as in
-// #layer=2&head=3 (both from 1); head=all shows every head. Pointer, taps and arrow keys read values into a status line,
-// which screen readers announce. A switch shows the markers [CLS] and [SEP], which are hidden at first.
+// Draws the maps of every .viewer from the JSON inside it. Pointer, taps and arrow keys read values into a status line,
+// which screen readers announce.
 
 // Name and caption of each map, of models with quasi-attention and without.
 const QUASI = {
@@ -39,27 +38,16 @@ function readData(root) {
       row.quasi = unpack(row.quasi);
       row.combined = row.softmax.map((value, i) => value + row.quasi[i]);
     }
-    row.all = row.tokens;
   }
   return data;
 }
 
-let choice = { layer: null, head: null }; // null: the first layer that reads the aspect, and all heads
+let choice = null; // number of the layer, and of the head or null for all heads, in all viewers of the page
 
-// Other links on the page also change the hash, without layer and head.
-function readAddress() {
-  const asked = new URLSearchParams(location.hash.slice(1));
-  if (asked.has("layer") || asked.has("head")) {
-    choice = { layer: Number(asked.get("layer")), head: Number(asked.get("head")) || null };
-  }
-}
-
-const within = (number, most) => Number.isInteger(number) && number >= 1 && number <= most;
-
-function choose(layer, head) {
-  choice = { layer, head };
-  history.replaceState(null, "", `#layer=${layer}&head=${head ?? "all"}`);
-  drawAll();
+function choose(...chosen) {
+  choice = chosen;
+  viewers.forEach(draw);
+  watchFrames();
 }
 
 // A row of buttons, which is not redrawn with the maps, so that keyboard focus stays.
@@ -78,18 +66,11 @@ function buttons(label, entries, pick) {
 
 const counted = (count) => Array.from({ length: count }, (_, i) => [String(i + 1), i + 1]);
 
-let markers = false; // whether [CLS] and [SEP] are shown
-
-function chooseTokens(row) {
-  row.shown = markers ? row.all.map((_, i) => i) : row.words;
-  row.tokens = row.shown.map((i) => row.all[i]);
-}
-
-// The (query, key) values of one head between the shown tokens.
+// The (query, key) values of one head.
 const headMap = (data, row, kind, layer, head) => {
-  const length = row.all.length;
-  const start = ((layer - 1) * data.heads + head - 1) * length ** 2;
-  return row.shown.flatMap((query) => row.shown.map((key) => row[kind][start + query * length + key]));
+  const size = row.tokens.length ** 2;
+  const start = ((layer - 1) * data.heads + head - 1) * size;
+  return row[kind].subarray(start, start + size);
 };
 
 // One scale for all rows and heads of a layer, so that equal colours are equal values. Shares of softmax end at 1.
@@ -215,21 +196,19 @@ function headGrid(data, row, kind, limit, layer, report, enlarge) {
 }
 
 // The permanent elements of a viewer: selectors, container of the maps, and status line.
-function build(root, data) {
-  const chosen = () => [
-    within(choice.layer, data.layers) ? choice.layer : data.first,
-    within(choice.head, data.heads) ? choice.head : null,
-  ];
-  const layers = buttons("Layer", counted(data.layers), (picked) => choose(picked, chosen()[1]));
-  const heads = buttons("Head", [["all", null], ...counted(data.heads)], (picked) => choose(chosen()[0], picked));
+function build(root) {
+  const data = readData(root);
+  choice ??= [data.first, null];
+  const layers = buttons("Layer", counted(data.layers), (picked) => choose(picked, choice[1]));
+  const heads = buttons("Head", [["all", null], ...counted(data.heads)], (picked) => choose(choice[0], picked));
   const bar = make("div", { class: "bar" }, layers.box, heads.box);
   const [maps, readout] = [make("div", { class: "maps" }), make("p", { class: "readout", role: "status" })];
   root.replaceChildren(...root.querySelectorAll(":scope > script"), bar, maps, readout);
-  return { root, data, chosen, layers, heads, maps, readout };
+  return { root, data, layers, heads, maps, readout };
 }
 
-function draw({ root, data, chosen, layers, heads, maps, readout }) {
-  const [layer, head] = chosen();
+function draw({ root, data, layers, heads, maps, readout }) {
+  const [layer, head] = choice;
   layers.mark(layer);
   heads.mark(head);
   maps.replaceChildren();
@@ -271,48 +250,6 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
   }
 }
 
-const viewers = [...document.querySelectorAll(".viewer")].map((root) => build(root, readData(root)));
-
-function drawAll() {
-  viewers.forEach((one) => one.data.rows.forEach(chooseTokens));
-  viewers.forEach(draw);
-  watchFrames();
-}
-
-// The switch of the markers, for maps, coloured texts and tables of the page.
-function addSwitch() {
-  const box = make("input", { type: "checkbox" });
-  box.addEventListener("change", () => {
-    markers = box.checked;
-    document.documentElement.classList.toggle("markers", markers);
-    drawAll();
-  });
-  document.querySelector("main").prepend(make("label", { class: "switch" }, box, "Show [CLS] and [SEP]"));
-}
-
-// Coloured texts: pointing at a token or tapping it shows its value below, since touch has no tooltips.
-document.querySelectorAll(".strip").forEach((strip, place) => {
-  const hint = place ? "" : "Point at a word or tap it to read its value.";
-  const value = make("p", { class: "note value", role: "status" }, hint);
-  strip.after(value);
-  for (const event of ["pointerover", "pointerdown"]) {
-    strip.addEventListener(event, ({ target }) => {
-      if (target.title) value.textContent = `“${target.textContent}”: ${target.title}`;
-    });
-  }
-});
-
-window.addEventListener("hashchange", () => {
-  readAddress();
-  drawAll();
-});
-let drawnWidth = window.innerWidth;
-window.addEventListener("resize", () => {
-  if (window.innerWidth === drawnWidth) return; // on phones scrolling changes the height
-  drawnWidth = window.innerWidth;
-  drawAll();
-});
-readAddress();
-if (viewers.length) addSwitch();
-drawAll();
+const viewers = [...document.querySelectorAll(".viewer")].map(build);
+if (viewers.length) choose(...choice);
 document.documentElement.dataset.drawn = String(viewers.length);
