@@ -153,8 +153,8 @@ def test_check_names_unknown_symbols(tmp_path, capsys):
     assert "warning: the vocabulary lacks words or symbols of the texts ('🙂'" in out
 
 
-def test_check_counts_texts_that_differ_in_unknown_tokens(tmp_path, capsys):
-    """The vocabulary has no emoji, so texts with different ones are equal to the model."""
+def test_check_counts_unknown_tokens(tmp_path, capsys):
+    """The vocabulary has no emoji."""
     start = write_model(tmp_path / "start")
     rows = [(f"the food was great {('👍', '👎', '💩')[n % 3]}", "food", ("good", "bad")[n % 2]) for n in range(6)]
     rows += [("The food was slow 🙂", "food", "bad"), ("the food was slow 🙂", "food", "bad"), ("slow", "food", "bad")]
@@ -167,9 +167,7 @@ def test_check_counts_texts_that_differ_in_unknown_tokens(tmp_path, capsys):
     assert main([*flags, "--json"]) == 0
     tokens = json.loads(capsys.readouterr().out)["tokens"]
     assert tokens["unknown"] == tokens["texts"] - 1 and tokens["tokens"] > tokens["unknown"]
-    assert tokens["alike"] == 3
     assert f"{tokens['unknown'] / tokens['tokens']:.2%} of the tokens unknown (most often '🙂', " in out
-    assert "warning: 3 texts differ from another text only in unknown tokens ('🙂', " in out
 
 
 @pytest.mark.parametrize(

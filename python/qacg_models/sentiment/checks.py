@@ -90,7 +90,6 @@ class TokenCheck:
     pieces: int  # number of tokens with a letter
     unknown: int  # number of unknown tokens of the texts
     tokens: int = 0  # number of tokens of the texts
-    alike: int = 0  # number of texts that differ from another text only in unknown tokens
     unknown_words: tuple[str, ...] = ()  # the most frequent words and symbols that are unknown tokens, at most SHOWN
 
     def lines(self) -> list[str]:
@@ -120,12 +119,6 @@ class TokenCheck:
                 f"warning: the vocabulary lacks words or symbols of the texts ({shown}); start from a checkpoint that"
                 f" has them (--from){scratch}"
             )
-        if self.alike:
-            found.append(
-                f"warning: {counted(self.alike, 'text differs', 'texts differ')} from another text only in unknown"
-                f" tokens ({shown}), so the model reads them as equal; replace these symbols by words, or start from a"
-                f" checkpoint that has them (--from){scratch}"
-            )
         return found
 
 
@@ -141,11 +134,12 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
     extra = longest_context + tokenizer.num_special_tokens_to_add(pair=bool(contexts))
     encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     lengths = [len(ids) + extra for ids in encoded["input_ids"]]
-    unknown = [
-        tuple(text[start:end] for piece, (start, end) in zip(ids, offsets) if piece == tokenizer.unk_token_id)
+    unknown = Counter(
+        text[start:end]
         for text, ids, offsets in zip(texts, encoded["input_ids"], encoded["offset_mapping"])
-    ]
-    often = Counter(word for found in unknown for word in found)
+        for piece, (start, end) in zip(ids, offsets)
+        if piece == tokenizer.unk_token_id
+    )
     places = [(text, *place) for text, offsets in zip(texts, encoded["offset_mapping"]) for place in offsets]
     return TokenCheck(
         start=starts[0],
@@ -156,20 +150,10 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
         longest=max(lengths),
         words=sum(len(_WORD.findall(text)) for text in texts),
         pieces=sum(_LETTER.search(*place) is not None for place in places),
-        unknown=often.total(),
+        unknown=unknown.total(),
         tokens=sum(map(len, encoded["input_ids"])),
-        alike=_count_alike(encoded["input_ids"], unknown),
-        unknown_words=tuple(word for word, _ in often.most_common(SHOWN)),
+        unknown_words=tuple(word for word, _ in unknown.most_common(SHOWN)),
     )
-
-
-def _count_alike(tokens: Sequence[Sequence[int]], unknown: Sequence[tuple[str, ...]]) -> int:
-    """Returns the number of texts whose tokens are those of a text with other unknown words; case is ignored."""
-    groups: dict[tuple[int, ...], Counter[tuple[str, ...]]] = {}
-    for ids, words in zip(tokens, unknown):
-        if words:
-            groups.setdefault(tuple(ids), Counter())[tuple(word.casefold() for word in words)] += 1
-    return sum(found.total() for found in groups.values() if len(found) > 1)
 
 
 @dataclass(frozen=True)
