@@ -80,7 +80,7 @@ def _no_absent_rows(split: str, rows: Sequence[Example], task: Task) -> Iterator
 
 
 def _name_warnings(split: str, task: Task) -> Iterator[DataWarning]:
-    """Yields warnings about names that are equal as numbers or but for case and spaces, and about spaces at ends."""
+    """Yields a warning about names that are equal as numbers, or but for case and spaces."""
     groups: dict[tuple[str, str | Decimal], list[str]] = {}
     for kind, names in (("label", task.labels), ("aspect", task.aspects)):
         for name in names:
@@ -93,14 +93,6 @@ def _name_warnings(split: str, task: Task) -> Iterator[DataWarning]:
             " numbers in all rows"
         )
         yield DataWarning("similar_names", split, message, len(similar), tuple(similar[:SHOWN]))
-    single = [(kind, names[0]) for (kind, _), names in groups.items() if len(names) == 1]
-    spaced = [f"{kind} {name!r}" for kind, name in single if name != name.strip()]
-    if spaced:
-        message = (
-            f"{counted(len(spaced), 'label or aspect has', 'labels or aspects have')} spaces at the ends, and a name"
-            " without these spaces is a different label or aspect; remove the spaces"
-        )
-        yield DataWarning("spaces_at_ends", split, message, len(spaced), tuple(spaced[:SHOWN]))
 
 
 def _number_or_text(name: str) -> Decimal | str:
