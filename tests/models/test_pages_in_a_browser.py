@@ -44,9 +44,6 @@ def pages(trained, tmp_path_factory):
     columns = ["case", *(f"a long title {number}" for number in range(9))]
     results.table("figures", (columns, [[f"case {number}", *["1.25e-03"] * 9] for number in range(3)]))
     results.add("p", "a" * 200, "note")
-    results.table(
-        "errors", (["line", "text", "label"], [["1", "a sentence that is too long for one line of a phone", "b"]])
-    )
     demo._confidence(confidence, trained, rows)
     training.picture(framed(loss_plot([[10, 1.2], [20, 0.5]]), "training loss", role="img"), "Cross-entropy.")
     demo._machine(machine)
@@ -133,20 +130,6 @@ def test_taps_read_values(pages, browser):
     assert browser.value(output).startswith("To read a value, point at the map")
     browser.tap(".map canvas")
     assert " attends to " in browser.value(output)
-
-
-def test_tables_on_a_phone_scroll_or_are_cards(pages, browser):
-    hint = "getComputedStyle(document.querySelector('[aria-label=figures]'), '::before').content"
-    row = "document.querySelector('.cards tbody tr')"
-    browser.show(pages["report"], 390)
-    browser.wait("document.querySelector('[aria-label=figures]').classList.contains('scrolls')")
-    assert browser.value(hint).startswith('"Scroll sideways')
-    titles = f"[...{row}.children].map((one) => getComputedStyle(one, '::before').content)"
-    assert browser.value(titles) == ['"line: "', '"text: "', '"label: "']
-    assert {"table", "row", "cell"} <= {one["role"] for one in browser.named()}, "cards stay a table for screen readers"
-    browser.show(pages["report"], 2400)
-    assert browser.value(hint) == "none"
-    assert browser.value(f"getComputedStyle({row}).display") == "table-row"
 
 
 @pytest.mark.full

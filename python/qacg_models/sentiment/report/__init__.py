@@ -23,7 +23,6 @@ GENERATOR = '<meta name="generator" content="qacg">'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _NUMBER = re.compile(r"n/a|inf|[-+−]?[\d.,]*(e[-+]?\d+)?(–[\d.,]+)?")
 _LEFT, _BELOW = 46, 34  # pixels for the labels of the axes
-CARD = 40  # if a cell has more than this number of characters, the rows of its table become cards on a phone
 
 
 class Markup(str):
@@ -50,23 +49,21 @@ def number_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> Markup:
     """Returns an HTML table; the cells of a non-numeric first column are row headers.
 
-    A title or cell that is Markup is a whole element. `kind` is the CSS class of the table. On a phone each row of a table with long cells is a card with the titles of its columns.
+    A title or cell that is Markup is a whole element. `kind` is the CSS class of the table.
     """
     numbers = number_columns(header, rows)
-    cards = any(len(cell) > CARD for row in rows for cell in row if not isinstance(cell, Markup))
 
     def cell(text: str, column: int, head: bool = False) -> Markup:
         if isinstance(text, Markup):
             return text
         scope = "col" if head else "row" if column == 0 and not numbers[0] else ""
-        title = header[column] if cards and not head else ""
         name, number = "th" if scope else "td", "number" if numbers[column] else ""
-        return element(name, text, scope=scope, kind=number, data_title=title)
+        return element(name, text, scope=scope, kind=number)
 
     heads = [cell(title, column, head=True) for column, title in enumerate(header)]
     body = [element("tr", *(cell(text, column) for column, text in enumerate(row))) for row in rows]
     head = element("thead", element("tr", *heads))
-    return element("table", head, element("tbody", *body), kind="cards" if cards else kind)
+    return element("table", head, element("tbody", *body), kind=kind)
 
 
 @dataclass(frozen=True)

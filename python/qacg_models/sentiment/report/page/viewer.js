@@ -47,7 +47,6 @@ let choice = null; // number of the layer, and of the head or null for all heads
 function choose(...chosen) {
   choice = chosen;
   viewers.forEach(draw);
-  watchFrames();
 }
 
 // A row of buttons, which is not redrawn with the maps, so that keyboard focus stays.
