@@ -78,8 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for name in records[0].metrics:
         shown = show(stored_results(records[0], name)) if len(seeds) == 1 else show_seeds(summarize(records), name)
-        origin = f" ({dataset.dev_origin})" if name == "dev" and dataset.dev_origin else ""
-        say(f"\n{name}{origin}\n{shown}")
+        say(f"\n{name}\n{shown}")
     say("")
     for record in records:
         say(f"seed {record.options.seed}: {selection_note(record)}")
