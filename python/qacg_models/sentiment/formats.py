@@ -35,7 +35,7 @@ from qacg_models.sentiment.example import (
     labelled_examples,
 )
 from qacg_models.sentiment.tables import json_values, numbered_lines, read_bytes
-from qacg_models.utils.text import counted
+from qacg_models.utils.text import clipped, counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -67,24 +67,16 @@ def _tab_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def sentihood_pairs(path: Path) -> Iterator[Row]:
-    """Yields the rows of SentiHood as pairs, as QACG-BERT uses it, with the columns of the header in any order."""
-    order: list[int] = []
-    for line, fields in _tab_lines(path):
-        if not order:
+    """Yields the rows of SentiHood as pairs, as QACG-BERT uses it."""
+    for place, (line, fields) in enumerate(_tab_lines(path)):
+        if place == 0 and fields != [*SENTIHOOD_COLUMNS]:
             expected = f"header: expected {', '.join(SENTIHOOD_COLUMNS)} (tab separated)"
-            if missing := [name for name in SENTIHOOD_COLUMNS if name not in fields]:
-                raise DataError(path, line, f"{expected}, got a header without {', '.join(missing)}")
-            if len(fields) != len(SENTIHOOD_COLUMNS):
-                extra = [name for name in fields if name not in SENTIHOOD_COLUMNS]
-                shown = ", ".join(extra) or "a second column of the same name"
-                raise DataError(path, line, f"{expected}, got also {shown}")
-            order = [fields.index(name) for name in SENTIHOOD_COLUMNS]
-            continue
-        if len(fields) != len(order):
-            reason = f"expected {len(order)} tab-separated fields as in the header, got {len(fields)}"
+            raise DataError(path, line, f"{expected}, got {', '.join(fields)}; or pass --format columns")
+        if len(fields) != len(SENTIHOOD_COLUMNS):
+            reason = f"expected {len(SENTIHOOD_COLUMNS)} tab-separated fields as in the header, got {len(fields)}"
             raise DataError(path, line, reason)
-        number, sentence, context, label = (fields[index] for index in order)
-        yield _pair(path, line, SENTIHOOD, (number, sentence, context, label), "sentence1")
+        if place:
+            yield _pair(path, line, SENTIHOOD, tuple(fields), "sentence1")
 
 
 def semeval_pairs(path: Path) -> Iterator[Row]:
@@ -147,7 +139,7 @@ def sentihood_json(path: Path) -> Iterator[Row]:
         sentence = sentihood_tokens(text)
         labels: dict[tuple[str, str], str] = {}
         for opinion in opinions:
-            target, aspect, sentiment = (opinion[name] for name in _OPINION_KEYS)
+            target, aspect, sentiment = opinion
             aspect = aspect.replace("-", " ")
             known = aspect in (*SENTIHOOD.aspects, *OTHER_ASPECTS) and sentiment in SENTIHOOD.labels
             if not known or not _TARGET.fullmatch(target):
@@ -158,27 +150,24 @@ def sentihood_json(path: Path) -> Iterator[Row]:
             if labels.setdefault((target, aspect), sentiment) != sentiment:
                 reason = f"expected one sentiment for {aspect!r} of {target}, got two; keep one"
                 raise DataError(path, line, f"sentence {number}: {reason}")
-        named = {opinion["target_entity"] for opinion in opinions}  # opinions on OTHER_ASPECTS included
+        named = {target for target, *_ in opinions}  # opinions on OTHER_ASPECTS included
         for target in sorted({*_TARGET.findall(text), *named}):
             name = target.replace("LOCATION", "location - ")
             for aspect in SENTIHOOD.aspects:
                 yield Row(number, sentence, name, aspect, labels.get((target, aspect), SENTIHOOD.labels[0]), line)
 
 
-def _sentihood_fields(path: Path, line: int, item: object) -> tuple[str, str, list[dict]]:
-    """Returns id, text and opinions of a checked item."""
-    if not isinstance(item, dict) or not {"id", "text", "opinions"} <= item.keys():
-        raise DataError(path, line, "expected an object with id, text and opinions, got another value")
-    number, text, opinions = item["id"], item["text"], item["opinions"]
-    has_text = isinstance(text, str) and bool(text.strip())
-    if not has_text or not isinstance(opinions, list):
-        found = "no list" if has_text else "no text or an empty one"
-        raise DataError(path, line, f"sentence {number}: expected a text and a list of opinions, got {found}")
-    for opinion in opinions:
-        if not isinstance(opinion, dict) or not all(isinstance(opinion.get(name), str) for name in _OPINION_KEYS):
-            names = ", ".join(reversed(_OPINION_KEYS))
-            raise DataError(path, line, f"sentence {number}: expected opinions with {names}, got {opinion!r}")
-    return str(number), text, opinions
+def _sentihood_fields(path: Path, line: int, item: Any) -> tuple[str, str, list[tuple[str, ...]]]:
+    """Returns id, text and opinions (target, aspect and sentiment) of an item."""
+    try:
+        number, text = str(item["id"]), item["text"]
+        opinions = [tuple(one[name] for name in _OPINION_KEYS) for one in item["opinions"]]
+        if text.strip() and all(isinstance(value, str) for one in opinions for value in one):
+            return number, text, opinions
+    except (AttributeError, KeyError, TypeError):
+        pass
+    expected = f"expected an object with id, text and opinions, each with {', '.join(_OPINION_KEYS)}"
+    raise DataError(path, line, f"{expected}, got {clipped(repr(item))}")
 
 
 # Penn Treebank tokenisation, as far as the published pairs use it. Apostrophes become tokens of their own, except in
