@@ -1,6 +1,8 @@
 """Scores by label and aspect, confusion matrix and errors of `qacg evaluate`."""
 
+import contextlib
 import html
+import io
 import json
 import math
 from dataclasses import replace
@@ -83,9 +85,10 @@ def evaluation(tmp_path_factory):
     model = write_model(base / "model", layers=1)
     rows = [(f"slow <b> {n}", OWN.aspects[n % 3], OWN.labels[n % 2]) for n in range(12)]
     data = write_table(base / "new.csv", [("text", "aspect", "label"), *rows])
-    flags = ["--output", str(base / "result.json"), "--report", str(base / "page")]
-    assert main(["evaluate", str(model), "--data", str(data), *flags]) == 0
-    return json.loads((base / "result.json").read_text()), (base / "page" / "index.html").read_text(), rows
+    flags = ["--json", "--report", str(base / "page")]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["evaluate", str(model), "--data", str(data), *flags]) == 0
+    return json.loads(printed.getvalue()), (base / "page" / "index.html").read_text(), rows
 
 
 def test_evaluate_json_and_page_have_the_breakdown(evaluation):
@@ -102,10 +105,11 @@ def test_evaluate_json_and_page_have_the_breakdown(evaluation):
 
 
 def test_model_card_has_the_scores_of_qacg_evaluate(small_data, tmp_path, capsys):
-    folder, output = tmp_path / "model", tmp_path / "found.json"
+    folder = tmp_path / "model"
     assert main(["train", "--data", str(small_data), "--output", str(folder), *SMALL_FLAGS, "--max-steps=4"]) == 0
-    assert main(["evaluate", str(folder), "--data", str(small_data), "--output", str(output)]) == 0
-    aspects = json.loads(output.read_text(encoding="utf-8"))["breakdown"]["aspects"]
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--data", str(small_data), "--json"]) == 0
+    aspects = json.loads(capsys.readouterr().out)["breakdown"]["aspects"]
     card = (folder / "README.md").read_text(encoding="utf-8").splitlines()
     start = next(place for place, line in enumerate(card) if line.startswith("| test: aspect"))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in card[start + 2 :]]

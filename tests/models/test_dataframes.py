@@ -374,17 +374,16 @@ def test_evaluate_names_of_columns_are_never_replaced(ask):
             ask.evaluate(frame, **{argument: 0})
 
 
-def test_evaluate_equals_qacg_evaluate(ask, tmp_path):
+def test_evaluate_equals_qacg_evaluate(ask, tmp_path, capsys):
     frame = reviews(12).rename(columns={"review": "text"})
     rows = list(frame[["text", "topic", "verdict"]].itertuples(index=False, name=None))
     with (tmp_path / "rows.csv").open("w", encoding="utf-8", newline="") as handle:
         csv.writer(handle).writerows([("text", "aspect", "label"), *rows])
     ask.save_pretrained(tmp_path / "model")
-    output = tmp_path / "metrics.json"
-    flags = ["--data", str(tmp_path / "rows.csv"), "--output", str(output)]
-    assert main(["evaluate", str(tmp_path / "model"), *flags]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "model"), "--data", str(tmp_path / "rows.csv"), "--json"]) == 0
     found = ask.evaluate(frame, aspect="topic", label="verdict").to_json()
-    assert f'"accuracy": {found["accuracy"]}' in output.read_text(encoding="utf-8")
+    assert f'"accuracy": {found["accuracy"]}' in capsys.readouterr().out
 
 
 @pytest.fixture

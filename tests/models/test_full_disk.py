@@ -4,19 +4,14 @@ import errno
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 from processes import ROOT, run_python
 from qacg_models.cli.program import main
-from qacg_models.sentiment.trained_model import load_trained
 from untrained import TEXTS
 
-SIZES = {"layers": 1, "hidden_size": 64, "heads": 2, "intermediate_size": 128}
-SMALL = [*(f"--set={name}={value}" for name, value in SIZES.items()), "--epochs=2", "--batch-size=16"]
-SMALL += ["--learning-rate=3e-3", "--set=eval_every=20", "--set=checkpoint_every=7"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
@@ -75,7 +70,7 @@ def test_predict_closed_pipe_ends_silently(function, model, capsys, monkeypatch)
     assert "Broken pipe" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "analyze", "convert", "demo"])
+@pytest.mark.parametrize("command", ["train", "predict", "analyze", "convert", "demo"])
 def test_command_checks_its_output_before_the_input(command, model, tmp_path, capsys):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
@@ -85,7 +80,6 @@ def test_command_checks_its_output_before_the_input(command, model, tmp_path, ca
         arguments = {
             "train": ["--data", nothing, "--output", output],
             "predict": [nothing, "--input", nothing, "--format=txt", "--output", output],
-            "evaluate": [nothing, "--data", nothing, "--output", output],
             "analyze": [nothing, "--text", "fine", "--output", output],
             "convert": [model, output],
             "demo": ["--output", output],
@@ -114,19 +108,6 @@ def test_predict_output_equal_to_input_raises(spelling, model, tmp_path, capsys)
     line = capsys.readouterr().err
     assert f"output: {other} is the input file, which would be overwritten" in line
     assert source.read_text() == content
-
-
-def test_evaluate_output_equal_to_data_raises(small_data, tmp_path, capsys):
-    data = shutil.copytree(small_data, tmp_path / "data")
-    before = (data / "test.tsv").read_bytes()
-    assert main(["train", "--data", str(data), *SMALL, "--output", str(tmp_path / "model"), "--max-steps=2"]) == 0
-    assert load_trained(tmp_path / "model").record.steps == 2
-    for given in (data, data / "test.tsv"):
-        capsys.readouterr()
-        flags = ["evaluate", tmp_path / "model", "--data", given, "--output", data / "test.tsv"]
-        assert main([*map(str, flags)]) == 2
-        assert "is the input file" in capsys.readouterr().err
-        assert (data / "test.tsv").read_bytes() == before
 
 
 @pytest.mark.full

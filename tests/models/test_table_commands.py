@@ -64,9 +64,8 @@ def test_targets_and_aspects_with_dashes_stay_apart(tmp_path, capsys, monkeypatc
     assert main(["predict", model, "--text", "anything", "--targets", *targets]) == 0
     table = [re.split(" {2,}", line)[1:3] for line in capsys.readouterr().out.splitlines()]
     assert table[0] == ["target", "aspect"] and sorted(table[2:]) == sorted(map(list, pairs))
-    result = tmp_path / "result.json"
-    assert main(["evaluate", model, "--data", data, "--output", str(result)]) == 0
-    errors = json.loads(result.read_text())["breakdown"]["errors"]
+    assert main(["evaluate", model, "--data", data, "--json"]) == 0
+    errors = json.loads(capsys.readouterr().out)["breakdown"]["errors"]
     assert errors and {(one["text"], one["target"], one["aspect"]) for one in errors} <= {row[:3] for row in rows}
 
 

@@ -42,10 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     split = "split to evaluate (default: test for a folder, all rows for files)"
     parser.add_argument("--split", choices=("train", "dev", "test"), help=split)
     add_model_flags(parser)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write, with unrounded values")
     report = "folder for a page with the metrics and a reliability diagram; an earlier page is replaced"
     parser.add_argument("--report", type=Path, metavar="DIR", help=report)
-    parser.add_argument("--json", action="store_true", help="print the JSON instead of a table")
+    parser.add_argument("--json", action="store_true", help="print JSON with unrounded values instead of tables")
     add_set_flag(parser, "an option for reading --data that has no flag, such as wide=false")
     add_table_flags(parser, of_model=True)
 
@@ -56,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.sentiment.example import distinct
     from qacg_models.sentiment.metrics import intervals
     from qacg_models.sentiment.predictor import describe_truncation
-    from qacg_models.sentiment.report import Report, write_text
+    from qacg_models.sentiment.report import Report
     from qacg_models.sentiment.report.evaluation import Breakdown, Confidence, Evaluation, write_page
     from qacg_models.sentiment.report.tables import (
         MAJORITY,
@@ -67,13 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         stored_split,
     )
     from qacg_models.sentiment.trained_model import load_trained, probabilities_of
-    from qacg_models.utils.files import check_not_input, check_writable
     from qacg_models.utils.machine import local_device
 
-    if arguments.output is not None:
-        check_writable("output", arguments.output)
-        for source in arguments.data:
-            check_not_input("output", arguments.output, source)
     check_machine_flags(arguments)
     lead = "Written by qacg evaluate. This page loads nothing from elsewhere."
     page = arguments.report and Report(arguments.report, "Evaluation: metrics and calibration", lead)
@@ -124,12 +118,8 @@ def run(arguments: argparse.Namespace) -> int:
         "stored": stored,
         "warnings": [asdict(one) for one in warnings],
     }
-    text = json.dumps(content, indent=1, allow_nan=False)
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(arguments.output, text + "\n")
     written = None if page is None else write_page(page, evaluation)
-    print(text if arguments.json else evaluation.text())
+    print(json.dumps(content, indent=1, allow_nan=False) if arguments.json else evaluation.text())
     if written is not None and not arguments.json:
         print(f"page in {written} (open it in a browser)")
     return 0
@@ -140,7 +130,6 @@ def _load_rows(
 ) -> tuple[Sequence[Example], str, tuple[Path, ...], list[str]]:
     """Returns the rows, the name of their split or the names of their files, the files, and notes on skipped rows."""
     from qacg_models.sentiment.dataset import check_contexts, load_data, load_file
-    from qacg_models.utils.files import check_not_input
 
     options = trained.record.data_options.overridden(given_data_options(arguments))
     paths, split, left_out = tuple(arguments.data), arguments.split, []
@@ -150,7 +139,5 @@ def _load_rows(
     split = split or "test"
     dataset = load_data(paths, (split,), options, task=trained.task)
     rows, paths = dataset.splits[split], dataset.files[split]
-    if arguments.output is not None:
-        check_not_input("output", arguments.output, paths[0])
     check_contexts(rows, trained.contexts, ", ".join(map(str, paths)))
     return rows, split, paths, list(dataset.skipped)
