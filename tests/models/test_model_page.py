@@ -140,7 +140,7 @@ def rows_of(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def predicted(model, content, tmp_path, *flags):
+def predicted(model, content, tmp_path):
     (tmp_path / "new.csv").write_text(content, encoding="utf-8")
     output = tmp_path / "out.csv"
     given = [
@@ -153,7 +153,7 @@ def predicted(model, content, tmp_path, *flags):
         "--precision=int8",
         "--skip-empty",
     ]
-    assert main(["predict", str(model), *map(str, given), *flags]) == 0
+    assert main(["predict", str(model), *map(str, given)]) == 0
     return output.read_text(encoding="utf-8")
 
 
@@ -166,11 +166,9 @@ def test_page_labels_equal_predict_int8(name, model, page, archive, browser, tmp
     content = reviews()
     if name == "targets":  # `qacg predict` raises an error for a text without a target
         content = table(["number", "text"], [[n, f"location - {n % 2 + 1} {TEXTS[n % 3]} {n}"] for n in range(300)])
-    flags = ["--min-confidence", "0.5"]
-    expected = rows_of(predicted(model, content, tmp_path, *flags))
+    expected = rows_of(predicted(model, content, tmp_path))
     open_page(browser, page)
     give_file(browser, content)
-    browser.value("document.getElementById('least').value = '0.5'")
     predict(browser)
     found = rows_of(downloaded(browser))
     assert list(found[0]) == list(expected[0])
@@ -178,7 +176,7 @@ def test_page_labels_equal_predict_int8(name, model, page, archive, browser, tmp
     shares = [column for column in found[0] if column.startswith("p(")]
     different = 0
     for one, other in zip(found, expected):
-        for column in set(one) - {*shares, "label", "certainty"}:
+        for column in set(one) - {*shares, "label"}:
             assert one[column] == other[column], column
         if one["label"] != other["label"]:
             different += 1
@@ -277,11 +275,6 @@ def test_page_stops_and_reports_bad_input(page, browser):
     open_page(browser, page)
     message = "Error: texts: expected at least one, got none. Enter a text or choose a file"
     assert predict(browser, "predict-texts") == message
-    browser.value("document.getElementById('least').value = '2'; document.getElementById('texts').value = 'x'")
-    assert predict(browser, "predict-texts").startswith(
-        "Error: probability: expected a number above 0 and at most 1, got 2"
-    )
-    browser.value("document.getElementById('least').value = ''")
     assert "expected a .csv, .tsv or .txt file" in give_file(browser, "x", "new.xlsx")
     assert browser.value("document.getElementById('predict-file').disabled")
     assert "a quotation mark is not closed" in give_file(browser, 'text\n"x')

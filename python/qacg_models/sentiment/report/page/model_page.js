@@ -144,12 +144,10 @@ async function predict(texts, aspects) {
 
 // ---- Output
 
-const isUncertain = (row, least) => least !== null && row.probabilities[facts.labels.indexOf(row.label)] < least;
-
-function columnNames(others, least) {
+function columnNames(others) {
   const shares = facts.labels.map((label) => `p(${label})`);
   const own = ["line", ...(facts.has_targets ? ["target"] : []), "text", "aspect", "label"];
-  const names = [...own, ...(least === null ? [] : ["certainty"]), ...shares];
+  const names = [...own, ...shares];
   for (let name of others) {
     while (names.includes(name)) name = `${name} (input)`;
     names.push(name);
@@ -158,15 +156,14 @@ function columnNames(others, least) {
 }
 
 // The content of the CSV, in parts; a text without a prediction has an empty label.
-function csvOf({ texts, others, least }, forSpreadsheet) {
-  const parts = [(forSpreadsheet ? "\ufeff" : "") + csvLine(columnNames(others, least), forSpreadsheet)];
+function csvOf({ texts, others }, forSpreadsheet) {
+  const parts = [(forSpreadsheet ? "\ufeff" : "") + csvLine(columnNames(others), forSpreadsheet)];
   for (const { line, text, rows, others: more } of texts) {
     for (const row of rows.length ? rows : [null]) {
       const shares = row ? row.probabilities.map((share) => share.toFixed(DIGITS)) : facts.labels.map(() => "");
-      const certainty = row && (isUncertain(row, least) ? "uncertain" : "certain");
       const target = facts.has_targets ? [row?.target ?? ""] : [];
       const own = [String(line), ...target, text, row?.aspect ?? "", row?.label ?? ""];
-      parts.push(csvLine([...own, ...(least === null ? [] : [certainty ?? ""]), ...shares, ...more], forSpreadsheet));
+      parts.push(csvLine([...own, ...shares, ...more], forSpreadsheet));
     }
   }
   return parts;
@@ -184,15 +181,12 @@ const rowHeader = (content) => ({ tag: "th", scope: "row", content });
 const number = (content) => ({ class: "number", content });
 
 function showPredictions(result) {
-  const { texts, least } = result;
-  const every = texts.flatMap((one) => one.rows.map((row) => ({ text: one.text, ...row })));
-  const sure = least === null ? [] : [column("certainty")];
-  const header = [column("text"), column("aspect"), column("label"), ...sure, ...facts.labels.map((one) => column(`p(${one})`, true))];
+  const every = result.texts.flatMap((one) => one.rows.map((row) => ({ text: one.text, ...row })));
+  const header = [column("text"), column("aspect"), column("label"), ...facts.labels.map((one) => column(`p(${one})`, true))];
   const rows = every.slice(0, SHOWN).map((row) => [
     rowHeader(row.text),
     { content: row.context },
     { content: row.label },
-    ...(least === null ? [] : [{ content: isUncertain(row, least) ? "uncertain" : "certain" }]),
     ...row.probabilities.map((share) => number(share.toFixed(3))),
   ]);
   const download = make("button", { type: "button", id: "download" }, "Download all predictions as CSV");
@@ -246,13 +240,10 @@ function tellingOf(rows, label) {
   return [...best].sort((one, other) => other[1] - one[1]).slice(0, TELLING);
 }
 
-function showSummary({ texts, least }) {
+function showSummary({ texts }) {
   const every = texts.flatMap((one) => one.rows.map((row) => ({ text: one.text, ...row })));
   const contexts = [...new Set(every.map((row) => row.context))];
-  const uncertain = every.filter((row) => isUncertain(row, least)).length;
-  const lead = [`${counted(every.length)} predictions, one for each text and aspect`];
-  if (least !== null) lead.push(`${counted(uncertain)} of the predictions are uncertain`);
-  const parts = [make("p", {}, `${lead.join("; ")}.`)];
+  const parts = [make("p", {}, `${counted(every.length)} predictions, one for each text and aspect.`)];
   for (const context of contexts) {
     const rows = every.filter((row) => row.context === context);
     parts.push(make("h3", {}, context));
@@ -273,14 +264,6 @@ function showSummary({ texts, least }) {
 
 // ---- Input
 
-function leastConfidence() {
-  const text = get("least").value.trim();
-  if (!text && !get("least").validity.badInput) return null;
-  const least = Number(text);
-  if (!(least > 0 && least <= 1)) throw new TableError(`probability: expected a number above 0 and at most 1, got ${text || "no number"}`);
-  return least;
-}
-
 const chosenAspects = () => [...document.querySelectorAll("#aspects input:checked")].map((box) => box.value);
 
 // Predicts texts: disables the buttons meanwhile, shows the progress, and prints a summary line or the error.
@@ -288,14 +271,14 @@ async function run(texts, others) {
   const buttons = [get("predict-texts"), get("predict-file")].filter((button) => !button.disabled);
   const focused = document.activeElement;
   try {
-    const [least, aspects] = [leastConfidence(), chosenAspects()];
+    const aspects = chosenAspects();
     if (!aspects.length) throw new TableError("aspects: expected at least one, got none. Select an aspect");
     if (!texts.length) throw new TableError("texts: expected at least one, got none. Enter a text or choose a file");
     buttons.forEach((button) => (button.disabled = true));
     [get("progress").hidden, get("stop").hidden, stopped] = [false, false, false];
     say(`Predicting ${counted(texts.length)} texts …`);
     const begun = performance.now();
-    const result = { ...(await predict(texts, aspects)), others, least };
+    const result = { ...(await predict(texts, aspects)), others };
     const seconds = (performance.now() - begun) / 1000;
     if (result.texts.some((one) => one.rows.length)) {
       showSummary(result);
