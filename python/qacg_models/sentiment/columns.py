@@ -36,7 +36,6 @@ AUTO = "auto"
 QUOTING = (AUTO, "minimal", "none")
 # Optional column that assigns a labelled row to a split.
 SPLIT_COLUMN = "split"
-SENTIHOOD_COLUMNS = ("id", "sentence1", "sentence2", "label")  # of a .tsv in SentiHood's format
 DELIMITERS = (",", ";", "\t", "|")
 # A file with both columns is a sheet of `qacg suggest`, whose cells are escaped for spreadsheets.
 SHEET_COLUMNS = {SPLIT_COLUMN, "hint"}
@@ -301,14 +300,8 @@ def _advice(path: Path, names: list[str], columns: Columns) -> str:
         advice = f"for a table with a column for each aspect, pass {wide}; otherwise {advice}"
     if "--aspect-columns" in missing:
         advice += "; or, for a table with a row for each aspect, omit --aspect-columns and set wide=false (--set)"
-    suffix = path.suffix.lower()
-    if suffix not in (".json", ".jsonl", ".parquet") and not set(columns.required()) & set(names):
+    if path.suffix.lower() not in (".json", ".jsonl", ".parquet") and not set(columns.required()) & set(names):
         advice = f"the first row must be the header, with the names of the columns; {advice}"
-    if suffix == ".xlsx":
-        advice += "; only the first sheet of a workbook is read"
-    if suffix == ".tsv":
-        published = ", ".join(SENTIHOOD_COLUMNS)
-        advice += f"; a .tsv file is in SentiHood's format only if its header is {published}"
     return advice
 
 

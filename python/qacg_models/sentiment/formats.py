@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from qacg_models.errors import InputError
 from qacg_models.sentiment import tables
-from qacg_models.sentiment.columns import NOT_WIDE, SENTIHOOD_COLUMNS, Columns, discover, with_ids
+from qacg_models.sentiment.columns import NOT_WIDE, Columns, discover, with_ids
 from qacg_models.sentiment.example import (
     SEMEVAL,
     SENTIHOOD,
@@ -55,6 +55,7 @@ _SPELLINGS = {"positve": "positive"}  # in the training file of GermEval 2017
 _TARGET = re.compile(r"LOCATION[0-9]+")
 _RELEVANCE = ("true", "false", "unknown")
 _SENTIMENT = ("positive", "negative", "neutral", "unknown")
+SENTIHOOD_COLUMNS = ("id", "sentence1", "sentence2", "label")  # of its pairs
 _HEADER = ["SOURCE", "TEXT", "RELEVANCE", "SENTIMENT"]  # of GermEval; some files have it
 _IDS = {"sentence": "id", "Review": "rid", "Document": None}  # elements of texts, and the attributes of their ids
 _OPINIONS = ("aspectCategory", "Opinion")
