@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from qacg_models.attribution import layerwise_relevance, token_sensitivity
-from qacg_models.errors import InputError
 from qacg_models.sentiment.encoding import PaddingCollator
 from qacg_models.sentiment.example import Example
 from qacg_models.sentiment.report import Markup, Report, Section, element, framed, html_table, json_script, page_file
@@ -87,20 +86,12 @@ def row_inputs(trained: TrainedModel, row: Example) -> dict:
 def write_analysis(trained: TrainedModel, rows: Sequence[Example], folder: Path | str) -> Path:
     """Writes a page with the maps, gates and token scores of rows, and their numbers; returns the path of the page.
 
-    Rows of one sentence, which have different contexts, are shown side by side; labels can be None. Prints a line
-    before the analysis of each sentence. An earlier page in `folder` is replaced.
+    Rows of one sentence, which have different contexts, are shown side by side. Prints a line before the analysis of
+    each sentence. An earlier page in `folder` is replaced.
     """
-    if not rows:
-        raise InputError("rows: expected at least one, got none")
     sentences: dict[str, list[Example]] = {}
     for row in rows:
-        group = sentences.setdefault(row.sentence, [])
-        if row.context in [other.context for other in group]:
-            raise InputError(
-                f"rows: expected each context at most once per sentence, got {row.context!r} twice for {row.sentence!r}"
-                "; omit one of these rows"
-            )
-        group.append(row)
+        sentences.setdefault(row.sentence, []).append(row)
     lead = f"{trained.title}; written by qacg analyze. This page loads nothing from elsewhere."
     report = Report(folder, "Attention maps and token scores", lead, **VIEWER)
     for number, group in enumerate(sentences.values(), 1):
@@ -120,13 +111,11 @@ def add_sentence(section: Section, name: str, trained: TrainedModel, rows: Seque
     maps = [example_maps(trained, row) for row in rows]
     labels = trained.task.labels
     predicted = [labels[int(one.probabilities.argmax())] for one in maps]
-    known = all(row.label is not None for row in rows)
-    data = ["label in the data"] if known else []
-    header = ["aspect", "prediction", *data, *(f"p({label})" for label in labels)]
-    cells = []
-    for one, label in zip(maps, predicted):
-        names = [one.row.context, label, *([labels[one.row.label]] if known else [])]
-        cells.append([*names, *(f"{share:.3f}" for share in one.probabilities)])
+    header = ["aspect", "prediction", *(f"p({label})" for label in labels)]
+    cells = [
+        [one.row.context, label, *(f"{share:.3f}" for share in one.probabilities)]
+        for one, label in zip(maps, predicted)
+    ]
     section.table("predictions", (header, cells))
     titles = [f"{one.row.context}: {label}" for one, label in zip(maps, predicted)]
     _add_tokens(section, trained, rows, titles)
