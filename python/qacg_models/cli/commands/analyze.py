@@ -5,10 +5,7 @@ from pathlib import Path
 
 USES_MODELS = True
 HELP = "write a page with attention maps and token scores of sentences; of a QACG-BERT, also lambda, its gate"
-DESCRIPTION = (
-    "Writes one HTML file that needs no network. The numbers of its tables are beside it, as JSON."
-    " Aspects of the same sentence are shown side by side."
-)
+DESCRIPTION = "Writes one HTML file that needs no network. Aspects of the same sentence are shown side by side."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,5 +29,5 @@ def run(arguments: argparse.Namespace) -> int:
     trained = load_trained(arguments.model)
     rows = examples_of(trained, [*dict.fromkeys(arguments.text)], arguments.aspects, arguments.targets)
     path = write_analysis(trained, rows, arguments.output)
-    print(f"page in {path} (open it in a browser), with the numbers of its tables in tables.json")
+    print(f"page in {path} (open it in a browser)")
     return 0

@@ -15,7 +15,7 @@ from qacg_models.sentiment.calibration import Reliability
 from qacg_models.utils.files import atomic_write
 
 Cells = tuple[list[str], list[list[str]]]  # header and rows of a table
-PAGE_NAME, TABLES_NAME = "index.html", "tables.json"
+PAGE_NAME = "index.html"
 FOLDER = Path(__file__).with_name("page")  # styles and scripts of the pages
 # Every page has this element; a page without it was not written by qacg, and is not replaced.
 GENERATOR = '<meta name="generator" content="qacg">'
@@ -162,21 +162,18 @@ def json_script(value: object, **attributes: str) -> Markup:
 
 @dataclass
 class Section:
-    """A section of the page: its title, pieces of HTML, and its content in tables.json."""
+    """A section of the page: its title, and pieces of HTML."""
 
     title: str
     parts: list[str] = field(default_factory=list)
-    data: dict = field(default_factory=dict)
 
     def add(self, tag: str, text: str, kind: str = "") -> None:
         """Adds an element with a text, such as a paragraph; `kind` is its CSS class."""
         self.parts.append(element(tag, text, kind=kind))
 
     def table(self, name: str, cells: Cells) -> None:
-        """Adds a table to the page, with an accessible name, and its rows to tables.json as `name`."""
-        header, rows = cells
-        self.parts.append(framed(html_table(header, rows), name))
-        self.data[name] = [dict(zip(header, row)) for row in rows]
+        """Adds a table with an accessible name."""
+        self.parts.append(framed(html_table(*cells), name))
 
     def picture(self, markup: Markup, caption: str, reading: str = "") -> None:
         """Adds a figure with a caption above and a note on symbols, colours and scales below.
@@ -193,7 +190,7 @@ def framed(markup: Markup, name: str, role: str = "group") -> Markup:
 
 
 class Report:
-    """A page in a folder of its own: `write` writes `index.html`, and `tables.json` with the numbers of its tables.
+    """A page in a folder of its own, which `write` writes as `index.html`.
 
     An earlier page in `folder` is replaced, other files stay. `style` and `script` are additional CSS and JavaScript.
     """
@@ -210,13 +207,11 @@ class Report:
         return self.sections[-1]
 
     def write(self) -> Path:
-        """Writes both files, and returns the page's path."""
+        """Writes the page, and returns its path."""
         _check_replaceable(self.folder)  # the folder may have changed while the page was made
         self.folder.mkdir(parents=True, exist_ok=True)
-        tables = {section.title: section.data for section in self.sections if section.data}
         page = page_html(self.title, self.lead, self.sections, style=self.style, script=self.script)
         write_text(self.folder / PAGE_NAME, page)
-        write_text(self.folder / TABLES_NAME, json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
         return self.folder / PAGE_NAME
 
 
@@ -227,14 +222,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _check_replaceable(folder: Path) -> None:
-    """Raises InputError if a page in `folder` would replace files that qacg did not write."""
+    """Raises InputError if a page in `folder` would replace a file that qacg did not write."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: expected a folder for the page, got a file; choose another folder")
     page = folder / PAGE_NAME
-    own = page.is_file() and GENERATOR.encode() in page.read_bytes()[:1000]
-    for path in (page, folder / TABLES_NAME):
-        if path.exists() and not own:
-            raise InputError(f"{path}: expected a file of a page that qacg wrote, got another; choose another folder")
+    if page.exists() and not (page.is_file() and GENERATOR.encode() in page.read_bytes()[:1000]):
+        raise InputError(f"{page}: expected a page that qacg wrote, got another file; choose another folder")
 
 
 def page_html(

@@ -84,7 +84,7 @@ def row_inputs(trained: TrainedModel, row: Example) -> dict:
 
 
 def write_analysis(trained: TrainedModel, rows: Sequence[Example], folder: Path | str) -> Path:
-    """Writes a page with the maps, gates and token scores of rows, and their numbers; returns the path of the page.
+    """Writes a page with the maps, gates and token scores of rows, and returns its path.
 
     Rows of one sentence, which have different contexts, are shown side by side. Prints a line before the analysis of
     each sentence. An earlier page in `folder` is replaced.
@@ -152,7 +152,6 @@ def _add_tokens(section: Section, trained: TrainedModel, rows: Sequence[Example]
         ]
         table = framed(html_table(["token", "sensitivity", "relevance"], lines), f"scores of {context}")
         section.parts.append(element("details", element("summary", f"Numbers: {context}"), table))
-    section.data["tokens"] = scores
 
 
 def _add_lambda(section: Section, maps: Sequence[ExampleMaps], first: int) -> None:
@@ -167,7 +166,6 @@ def _add_lambda(section: Section, maps: Sequence[ExampleMaps], first: int) -> No
         table = signed_table("layer", columns, lines, values[first:], limit)
         section.picture(framed(table, f"lambda by layer and head of {context}"), context)
     section.add("p", "Mean λ over the tokens, by layer and head; all aspects of a sentence share one scale.", "note")
-    section.data["mean lambda"] = {context: values.tolist() for context, values in means.items()}
 
 
 def token_strip(tokens: Sequence[str], values: Sequence[float]) -> Markup:

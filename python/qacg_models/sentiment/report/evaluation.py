@@ -271,7 +271,6 @@ def add_confidence(section: Section, confidence: Confidence) -> None:
     section.table("coverage", confidence.cells())
     section.add("p", DEFINITION, "note")
     section.add("p", VALIDITY, "note")
-    section.data["calibration"] = confidence.to_json()
 
 
 TELLING = 3  # maximum number of example sentences for each aspect and label
