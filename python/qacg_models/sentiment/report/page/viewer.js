@@ -107,25 +107,6 @@ const sentenceOf = (row, values, cell) => {
   return `“${row.tokens[query]}” attends to “${row.tokens[key]}” with ${signed(values[cell], 4)}`;
 };
 
-function strongest(row, values) {
-  let cell = 0;
-  values.forEach((value, i) => {
-    if (Math.abs(value) > Math.abs(values[cell])) cell = i;
-  });
-  return sentenceOf(row, values, cell);
-}
-
-// Calls `report` with the cell under the pointer.
-function pointAt(canvas, length, report) {
-  const read = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const place = (offset, extent) => Math.max(0, Math.min(length - 1, Math.floor((offset / extent) * length)));
-    report(place(event.clientY - box.top, box.height) * length + place(event.clientX - box.left, box.width));
-  };
-  canvas.addEventListener("pointermove", read);
-  canvas.addEventListener("pointerdown", read);
-}
-
 function scaleOf(kind, limit) {
   const strip = (shades) => {
     const colours = shades.map((shade) => `rgb(${shade})`).join(",");
@@ -175,18 +156,22 @@ function labelledMap(row, canvas, width, name, report) {
     if (Math.min(query, key) >= 0 && Math.max(query, key) < length) go(query * length + key);
     cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
   });
-  pointAt(canvas, length, go);
+  for (const event of ["pointermove", "pointerdown"]) {
+    canvas.addEventListener(event, ({ clientX, clientY }) => {
+      const box = canvas.getBoundingClientRect();
+      const place = (offset) => Math.max(0, Math.min(length - 1, Math.floor(offset / cell)));
+      go(place(clientY - box.top) * length + place(clientX - box.left));
+    });
+  }
   return make("div", { class: "map" }, left, make("div", { class: "field" }, canvas, cursor), below);
 }
 
 // All heads of a layer as buttons; a click enlarges the head.
-function headGrid(data, row, kind, limit, layer, report, enlarge) {
+function headGrid(data, row, kind, limit, layer, enlarge) {
   const columns = `grid-template-columns: repeat(${Math.min(data.heads, 4)}, minmax(0, 1fr))`;
   const heads = counted(data.heads).map(([text, head]) => {
-    const values = headMap(data, row, kind, layer, head);
-    const canvas = canvasOf(row, values, kind, limit);
-    pointAt(canvas, row.tokens.length, (cell) => report(`head ${text}`, values, cell));
-    const name = `head ${text} of ${row.title}: enlarge. Strongest: ${strongest(row, values)}`;
+    const canvas = canvasOf(row, headMap(data, row, kind, layer, head), kind, limit);
+    const name = `head ${text} of ${row.title}: enlarge`;
     const button = make("button", { type: "button", "aria-label": name }, `head ${text}`, canvas);
     button.addEventListener("click", () => enlarge(head));
     return button;
@@ -211,7 +196,7 @@ function draw({ root, data, layers, heads, maps, readout }) {
   layers.mark(layer);
   heads.mark(head);
   maps.replaceChildren();
-  readout.textContent = head === null ? "Point at a map to read a value; click the map to enlarge the head."
+  readout.textContent = head === null ? "Click a map to enlarge the head, and to read its values."
     : "To read a value, point at the map, tap it, or use Tab and the arrow keys.";
   const width = Math.min(root.clientWidth || 1000, 1152);
   const fitting = Math.max(1, Math.floor(width / (head === null ? 360 : 420)));
@@ -223,24 +208,22 @@ function draw({ root, data, layers, heads, maps, readout }) {
     const title = make("div", { class: "kind" }, make("h4", {}, caption), symbols);
     const columns = data.rows.map((row, place) => {
       const column = make("div", {}, make("h5", {}, row.title));
-      const report = (of, values, cell) => {
-        readout.textContent = `${row.title}, ${of}: ${sentenceOf(row, values, cell)}`;
-      };
       if (head === null) {
         const enlarge = (picked) => {
           choose(layer, picked);
           maps.querySelectorAll(".kind + .columns")[Object.keys(kinds).indexOf(kind)]
             .children[place].querySelector("canvas").focus();
         };
-        column.append(headGrid(data, row, kind, limit, layer, report, enlarge));
+        column.append(headGrid(data, row, kind, limit, layer, enlarge));
       } else {
         const values = headMap(data, row, kind, layer, head);
         const canvas = canvasOf(row, values, kind, limit);
-        const label = `${row.title}, layer ${layer}, head ${head}: ${caption}`;
-        const reportCell = (cell) => report(`layer ${layer}, head ${head}, ${name}`, values, cell);
-        const map = labelledMap(row, canvas, width / side - 24, label, reportCell);
-        const note = make("p", { class: "note" }, `Strongest: ${strongest(row, values)}`);
-        column.append(make("div", { class: "frame" }, map), note);
+        const named = `${row.title}, layer ${layer}, head ${head}`;
+        const report = (cell) => {
+          readout.textContent = `${named}, ${name}: ${sentenceOf(row, values, cell)}`;
+        };
+        const map = labelledMap(row, canvas, width / side - 24, `${named}: ${caption}`, report);
+        column.append(make("div", { class: "frame" }, map));
       }
       return column;
     });
