@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import ClassVar
@@ -372,14 +372,6 @@ METRIC_CLASSES: dict[str, type[Metrics]] = {
     "semeval": SemEvalMetrics,
     "classification": ClassificationMetrics,
 }
-
-
-def titles_of(names: Collection[str]) -> dict[str, str]:
-    """Returns titles by metric name, for the first class in METRIC_CLASSES whose metrics all occur in `names`."""
-    for kind in METRIC_CLASSES.values():
-        if kind.TITLES.keys() <= set(names):
-            return kind.TITLES
-    raise ValueError(f"names: expected all metrics of one of {', '.join(METRIC_CLASSES)}, got {sorted(names)}")
 
 
 def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:

@@ -76,8 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     records = train_seeds(
         dataset, given["output"], options, seeds, overwrite=arguments.overwrite, resume=arguments.resume, say=say
     )
-    for name in records[0].metrics:
-        shown = show(stored_results(records[0], name)) if len(seeds) == 1 else show_seeds(summarize(records), name)
+    for name, metrics in records[0].metrics.items():
+        one = len(seeds) == 1
+        shown = show(stored_results(records[0], name)) if one else show_seeds(summarize(records), name, metrics.TITLES)
         say(f"\n{name}\n{shown}")
     say("")
     for record in records:

@@ -12,7 +12,7 @@ from pathlib import Path
 from qacg_models.checkpoints.files import OTHER_LANGUAGES, PACKAGED
 from qacg_models.errors import InputError
 from qacg_models.sentiment.dataset import file_digest
-from qacg_models.sentiment.metrics import Metrics, titles_of
+from qacg_models.sentiment.metrics import Metrics
 from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.sentiment.record import RECORD_NAME, TrainingRecord, read_record
 from qacg_models.sentiment.report import Cells, number_columns
@@ -88,15 +88,18 @@ def show(results: Mapping[str, Metrics], bounds: Bounds | None = None) -> str:
     return "\n".join([text_table(*metric_cells(results, bounds)), *undefined_notes(results)])
 
 
-def show_seeds(summary: dict, split: str) -> str:
-    """Returns a text table in per cent: mean and deviation over seeds of `training.summarize`, and the baselines."""
+def show_seeds(summary: dict, split: str, titles: Mapping[str, str]) -> str:
+    """Returns a text table in per cent: mean and deviation over seeds of `training.summarize`, and the baselines.
+
+    `titles` has the titles of the metrics.
+    """
     metrics = summary["metrics"][split]
-    rows = [[key, *(metric[key] for metric in metrics.values())] for key in ("mean", "deviation")]
+    rows = [[key, *(metrics[name][key] for name in titles)] for key in ("mean", "deviation")]
     for title, baseline in ((TFIDF, summary["tfidf"]), (MAJORITY, summary["majority"])):
         if split in baseline:
-            rows.append([title, *(baseline[split][name] for name in metrics)])
+            rows.append([title, *(baseline[split][name] for name in titles)])
     cells = [[title, *map(percent, values)] for title, *values in rows]
-    return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *titles_of(metrics).values()], cells)
+    return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *titles.values()], cells)
 
 
 def selection_note(record: TrainingRecord) -> str:
