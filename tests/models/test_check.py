@@ -1,7 +1,6 @@
 """`qacg check`: its output for data with known faults, and the precision of its doubtful labels."""
 
 import csv
-import json
 import random
 from collections import Counter
 from dataclasses import replace
@@ -13,6 +12,7 @@ from commands import fails
 from qacg_models.cli.program import main
 from qacg_models.sentiment.checks import (
     baseline_doubts,
+    check_data,
     check_tokens,
     find_doubts,
 )
@@ -78,9 +78,8 @@ def test_check_prints_every_finding(faulty, capsys):
         assert part in out, part
 
 
-def test_check_balance_counts_rows(faulty, capsys):
-    assert main(["check", "reviews.csv", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["balance"]
+def test_check_balance_counts_rows(faulty):
+    found = check_data(load_data("reviews.csv", ("train", "dev")), TrainingOptions()).balance
     with open("reviews.csv", encoding="utf-8", newline="") as handle:
         expected = Counter((row["aspect"], row["label"]) for row in csv.DictReader(handle, delimiter=";"))
     for aspect, labels in found["train"].items():
@@ -153,7 +152,7 @@ def test_check_names_unknown_symbols(tmp_path, capsys):
     assert "warning: the vocabulary lacks words or symbols of the texts ('🙂'" in out
 
 
-def test_check_counts_unknown_tokens(tmp_path, capsys):
+def test_check_counts_unknown_tokens(tmp_path):
     """The vocabulary has no emoji."""
     start = write_model(tmp_path / "start")
     rows = [(f"the food was great {('👍', '👎', '💩')[n % 3]}", "food", ("good", "bad")[n % 2]) for n in range(6)]
@@ -161,13 +160,11 @@ def test_check_counts_unknown_tokens(tmp_path, capsys):
     (tmp_path / "data").mkdir()
     write(tmp_path / "data" / "train.csv", rows)
     write(tmp_path / "data" / "dev.csv", rows[:2])
-    flags = ["check", str(tmp_path / "data"), "--from", str(start), "--max-length", "48"]
-    assert main(flags) == 0
-    out = capsys.readouterr().out
-    assert main([*flags, "--json"]) == 0
-    tokens = json.loads(capsys.readouterr().out)["tokens"]
-    assert tokens["unknown"] == tokens["texts"] - 1 and tokens["tokens"] > tokens["unknown"]
-    assert f"{tokens['unknown'] / tokens['tokens']:.2%} of the tokens unknown (most often '🙂', " in out
+    options = TrainingOptions(from_checkpoint=str(start), max_length=48)
+    tokens = check_tokens(load_data(tmp_path / "data", ("train", "dev")), options)
+    out = "\n".join(tokens.lines())
+    assert tokens.unknown == tokens.texts - 1 and tokens.tokens > tokens.unknown
+    assert f"{tokens.unknown / tokens.tokens:.2%} of the tokens unknown (most often '🙂', " in out
 
 
 @pytest.mark.parametrize(

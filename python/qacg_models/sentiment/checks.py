@@ -12,7 +12,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -204,19 +204,6 @@ class DataCheck:
             rows.writerow(FIELDS)
             for doubt in self.doubts:
                 rows.writerow([escape_formula(cell) for cell in self._cells(doubt)])
-
-    def to_json(self) -> dict:
-        """Returns the results as JSON types."""
-        return {
-            "format": self._format,
-            "notes": list(self.dataset.notes),
-            "warnings": [asdict(one) for one in self.dataset.warnings],
-            "overlap": [[*pair, count] for pair, count in self.dataset.overlap.items()],
-            "balance": self.balance,
-            "tokens": asdict(self.tokens),
-            "doubted_by": DOUBTED_BY,
-            "doubts": [dict(zip(FIELDS, self._cells(one))) for one in self.doubts],
-        }
 
 
 def check_data(dataset: Dataset, options: TrainingOptions) -> DataCheck:

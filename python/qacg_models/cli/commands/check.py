@@ -1,7 +1,6 @@
 """`qacg check`: what a training would find wrong with labelled data, and doubtful labels."""
 
 import argparse
-import json
 from pathlib import Path
 
 from qacg_models.cli.flags import (
@@ -29,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path, nargs="+", metavar="DATA", help="folder or files, as for qacg train --data")
     add_option_flags(parser, TrainingOptions, ["from_checkpoint", "max_length"])
     parser.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write, with all doubtful labels")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     add_option_flags(parser, DataOptions, DATA_FLAGS)
     add_set_flag(parser, "an option for reading data that has no flag, such as dev_fraction=0.2")
     add_table_flags(parser)
@@ -51,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         found.write_doubts(arguments.output)
-    print(json.dumps(found.to_json(), indent=1) if arguments.json else found.text(PRINTED_DOUBTS))
-    if arguments.output is not None and not arguments.json:
+    print(found.text(PRINTED_DOUBTS))
+    if arguments.output is not None:
         print(f"{counted(len(found.doubts), 'doubtful label')} in {arguments.output}")
     return 0
