@@ -252,16 +252,11 @@ class Calibration:
             line = f"temperatures: {', '.join(f'{one:.3f}' for one in self.temperatures)}, fitted on {rows}"
         line += f"; expected calibration error in {fit.folds}-fold cross-validation {100 * fit.error_before:.1f} points"
         line += f" before, {100 * fit.error_after:.1f} after" if self.skipped is None else ""
-        for one in fit.candidates[1:]:
-            direction = "lower" if one.gain >= 0 else "higher"
-            line += f"; log loss {abs(one.gain):.4f} {direction} (standard error {one.gain_error:.4f})"
-            line += f" with {_WORDS[one.name]}"
         if fit.rows < MIN_FIT_ROWS:
             line += f"; warning: fewer than {MIN_FIT_ROWS} rows make probabilities imprecise; label more rows for dev"
         return line
 
 
-_WORDS = {"one": "one temperature", "per label": "one for each label"}
 UNCALIBRATED = Calibration(skipped=f"because the model folder has no {CALIBRATION_NAME}")
 
 
