@@ -10,14 +10,14 @@ All functions raise DataError for a file that is missing, ambiguous, unreadable,
 
 from __future__ import annotations
 
-import io
 import re
-import xml.sax
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 
 from qacg_models.errors import InputError
 from qacg_models.sentiment import tables
@@ -299,83 +299,66 @@ def xml_texts(path: Path) -> Iterator[AnnotatedText]:
     `Opinion` (the others) names a category; aspect terms are ignored. Sentences with `OutOfScope="TRUE"` have opinions
     on other things than the reviewed one, which are not annotated; they are left out.
     """
-    tree, elements = _Tree(), Counter[str]()
-    try:
-        xml.sax.parse(io.BytesIO(read_bytes(path)), tree)
-    except xml.sax.SAXParseException as error:
-        raise DataError(path, error.getLineNumber(), f"is not XML ({error.getMessage()})") from None
-    for one in _texts_of(path, tree.open[0], elements):
+    root, lines = _parsed(path)
+    for one in _texts_of(path, root, lines):
         if one.text.strip() or one.left_out:
             yield one
         elif one.id is None:
             yield one._replace(left_out="without text")
         else:
             raise DataError(path, one.line, f"id {one.id!r} has no text; add it")
+    elements = Counter(one.tag for one in root.iter())
     if any(elements[name] for name in _OPINIONS):
         return
     count, terms = elements["sentence"] + elements["Document"], elements["aspectTerm"]
     if not count:
-        others = ", ".join([name for name in elements if name][:5])
+        others = ", ".join([*elements][:5])
         raise _no_opinions(path, "no sentence or Document" + (f", but the elements {others}" if others else ""))
     named = f"{counted(terms, 'aspectTerm', 'aspectTerms')}, which have no category"
     unlabelled = "no aspectCategory or Opinion, as in a test file"
     raise _no_opinions(path, f"{counted(count, 'text')} with {named if terms else unlabelled}")
 
 
-class _Node:
-    """An element of an XML file; `parts` is the text of an element `text`."""
+def _parsed(path: Path) -> tuple[Element, dict[Element, int]]:
+    """Returns the root of an XML file, and the line of each element."""
+    lines, builder, parser = {}, TreeBuilder(), expat.ParserCreate()
 
-    def __init__(self, name: str, line: int, attrs: Mapping[str, str]):
-        self.name, self.line, self.attrs = name, line, attrs
-        self.children: list[_Node] = []
-        self.parts: list[str] = []
+    def start(name: str, attributes: dict[str, str]) -> None:
+        lines[builder.start(name, attributes)] = parser.CurrentLineNumber
 
-
-class _Tree(xml.sax.ContentHandler):
-    """The elements of an XML file with their lines, below the root `open[0]`."""
-
-    def __init__(self):
-        super().__init__()
-        self.open = [_Node("", 0, {})]
-
-    def startElement(self, name, attrs):
-        self.open.append(_Node(name, self._locator.getLineNumber(), attrs))
-        self.open[-2].children.append(self.open[-1])
-
-    def endElement(self, name):
-        self.open.pop()
-
-    def characters(self, content):
-        for node in self.open:
-            if node.name == "text":
-                node.parts.append(content)
+    parser.StartElementHandler, parser.EndElementHandler = start, builder.end
+    parser.CharacterDataHandler = builder.data
+    try:
+        parser.Parse(read_bytes(path), True)
+    except expat.ExpatError as error:
+        raise DataError(path, error.lineno, f"is not XML ({expat.ErrorString(error.code)})") from None
+    return builder.close(), lines
 
 
 def _texts_of(
-    path: Path, node: _Node, elements: Counter[str], opinions: list[Opinion] | None = None
+    path: Path, node: Element, lines: Mapping[Element, int], opinions: list[Opinion] | None = None
 ) -> list[AnnotatedText]:
     """Returns the texts of an element: one with opinions of its own, or those of its sentences.
 
-    `elements` counts elements by name; `opinions` gets those on the text that contains `node`; None: no text does.
+    `lines` has the line of each element; `opinions` gets those on the text that contains `node`; None: no text does.
     """
-    elements[node.name] += 1
-    if node.name in _OPINIONS:
+    if node.tag in _OPINIONS:
         if opinions is None:
-            reason = f"expected {node.name} inside a sentence, Review or Document, got it outside; write a CSV instead"
-            raise DataError(path, node.line, reason)
-        fields = (node.attrs.get(field, "") for field in ("category", "polarity", "target"))
-        opinions.append(_opinion(path, node.line, *fields))
-    own: list[Opinion] | None = [] if node.name in _IDS else opinions
-    inner = [text for child in node.children for text in _texts_of(path, child, elements, own)]
-    if node.name not in _IDS or (inner and not own and not any(one.name == "Opinions" for one in node.children)):
+            reason = f"expected {node.tag} inside a sentence, Review or Document, got it outside; write a CSV instead"
+            raise DataError(path, lines[node], reason)
+        fields = (node.get(field, "") for field in ("category", "polarity", "target"))
+        opinions.append(_opinion(path, lines[node], *fields))
+    own: list[Opinion] | None = [] if node.tag in _IDS else opinions
+    inner = [text for child in node for text in _texts_of(path, child, lines, own)]
+    if node.tag not in _IDS or (inner and not own and node.find("Opinions") is None):
         return inner
-    name = node.attrs.get(_IDS[node.name]) or None
+    name = node.get(_IDS[node.tag] or "") or None
     if any(text.opinions for text in inner):
-        reason = f"{node.name} {name!r}: expected opinions on the whole text or on its sentences, got both"
-        raise DataError(path, node.line, f"{reason}; keep one of them")
-    text = "".join(part for child in node.children if child.name == "text" for part in child.parts)
-    left_out = "marked OutOfScope" if node.attrs.get("OutOfScope", "").upper() == "TRUE" else ""
-    return [AnnotatedText(node.line, name, text or " ".join(one.text for one in inner), own, left_out)]
+        reason = f"{node.tag} {name!r}: expected opinions on the whole text or on its sentences, got both"
+        raise DataError(path, lines[node], f"{reason}; keep one of them")
+    text = "".join(part for child in node.findall("text") for part in child.itertext())
+    left_out = "marked OutOfScope" if node.get("OutOfScope", "").upper() == "TRUE" else ""
+    return [AnnotatedText(lines[node], name, text or " ".join(one.text for one in inner), own, left_out)]
 
 
 def opinion_pairs(texts: Mapping[Path, Sequence[AnnotatedText]], aspects_given: bool) -> set[tuple[str, str]] | None:
