@@ -15,7 +15,6 @@ import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
@@ -431,11 +430,10 @@ def wilson_interval(count: int, total: int) -> tuple[float, float]:
 
     The interval lies in [0, 1], and is valid even if `total` is small.
     """
-    z = NormalDist().inv_cdf(0.975)
-    share, spread = count / total, z * z / total
-    centre = (share + spread / 2) / (1 + spread)
-    half = z * (share * (1 - share) / total + spread / (4 * total)) ** 0.5 / (1 + spread)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    from scipy.stats import binomtest
+
+    found = binomtest(count, total).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
 
 
 @dataclass(frozen=True)
