@@ -189,8 +189,6 @@ def _parts_of(record: TrainingRecord, paths: Sequence[Path]) -> dict[str, int]:
 
 # Options that are not listed as differences: those with their own columns, and paths on one machine.
 _NOT_LISTED = ("model", "seed", "protocol", "attention", "from_checkpoint", "tokenizer", "tensorboard")
-# Options that not every model has. They are listed only if they differ between records of one model.
-_MODEL_OPTIONS = ("context_standalone", "context_from_layer")
 
 
 def read_records(folders: Sequence[Path]) -> list[TrainingRecord]:
@@ -255,20 +253,17 @@ def _table(records: Sequence[TrainingRecord], split: str) -> str:
 def _differing(options: TrainingOptions, records: Sequence[TrainingRecord]) -> list[str]:
     """Returns "name value" of the options in which a record differs from at least one record with the same protocol.
 
-    Two records are compared only if both start from pretrained weights, or both from scratch. Options in _MODEL_OPTIONS
-    are compared only between records of one model.
+    Two records are compared only if both start from pretrained weights, or both from scratch.
     """
 
     def start(one: TrainingOptions) -> tuple:
         return one.protocol, one.from_checkpoint is None
 
     alike = [record.options for record in records if start(record.options) == start(options)]
-    same_model = [other for other in alike if other.model == options.model]
     return [
         f"{name} {value}"
         for name, value in asdict(options).items()
-        if name not in _NOT_LISTED
-        and any(getattr(other, name) != value for other in (same_model if name in _MODEL_OPTIONS else alike))
+        if name not in _NOT_LISTED and any(getattr(other, name) != value for other in alike)
     ]
 
 
