@@ -11,7 +11,6 @@ from .layers.bertsum import (
     PositionwiseFeedForward as PositionwiseFeedForward,
     TransformerEncoderLayer as TransformerEncoderLayer,
     TransformerInterEncoder as TransformerInterEncoder,
-    TransformerInterEncoderOutput as TransformerInterEncoderOutput,
     empty_layer_cache as empty_layer_cache,
 )
 from .layers.context import fold_context as fold_context

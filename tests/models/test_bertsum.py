@@ -90,15 +90,6 @@ def test_bertsum_returns_maps_of_both_transformers():
     torch.testing.assert_close(out.scores, before)
 
 
-def test_bertsum_attn_implementation_is_set_per_encoder():
-    m = model()
-    assert (m.config._attn_implementation, m.bert.config._attn_implementation) == ("sdpa", "sdpa")
-    m.set_attn_implementation({"": "sdpa", "encoder": "eager"})
-    assert (m.config._attn_implementation, m.bert.config._attn_implementation) == ("sdpa", "eager")
-    with raises("ValueError: attn_implementation: expected one of 'sdpa', 'eager', got 'flash_attention_9'"):
-        model(attn_implementation="flash_attention_9")
-
-
 def test_bertsum_blind_queries_option_is_saved(tmp_path):
     batch = {**BATCH, "sentence_positions": torch.tensor([[0, 4, 7], [-1, -1, -1]])}
     model(blind_queries="average").save_pretrained(tmp_path)

@@ -24,28 +24,25 @@ def inter_encoder(layers=2, dtype=torch.float32, dropout=0.1):
     return strengthen(TransformerInterEncoder(MODEL, WIDE, HEADS, dropout, layers)).eval().to(dtype)
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("layers", [0, 1, 3])
-def test_inter_encoder_and_gradients_match_the_formulas(layers, dtype, implementation):
+def test_inter_encoder_and_gradients_match_the_formulas(layers, dtype):
     module, x = inter_encoder(layers), random(B, S, MODEL)
     module.to(dtype).pos_emb.reset_table()
-    out = module(x.to(dtype), MASK, attn_implementation=implementation, return_dict=True)
-    maps = module(x.to(dtype), MASK, output_attentions=True, return_dict=True).attentions
+    scores, logits = module(x.to(dtype), MASK), module.logits(x.to(dtype), MASK)[0]
+    maps = module.logits(x.to(dtype), MASK, output_attentions=True)[1]
     leaves = double_leaves(module)
     exact = oracle.inter_encoder(leaves, x.double(), MASK.bool(), heads=HEADS, layers=layers)
     real = MASK.bool()
     check_outputs_and_gradients(
         module,
-        {"scores": out.scores, "logits": out.logits[real]},
+        {"scores": scores, "logits": logits[real]},
         leaves,
         {"scores": exact["scores"], "logits": exact["logits"][real]},
         unused=FIRST_NORM if layers else (),
         roundings=400,
     )
-    assert not out.scores[~real].any() and torch.equal(
-        module(x.to(dtype), MASK, attn_implementation=implementation), out.scores
-    )
+    assert not scores[~real].any()
     for mine, expected in zip(maps, exact["maps"], strict=True):
         torch.testing.assert_close(mine.double(), expected, rtol=1e-4, atol=1e-5)
 
@@ -86,15 +83,16 @@ def test_inter_encoder_empty_document_can_average():
     module.pos_emb.reset_table()
     x, mask = random(B, S, MODEL), MASK.clone()
     mask[1] = 0
-    maps = module(x, mask, return_dict=True, output_attentions=True).attentions
-    out = module(x, mask, return_dict=True)
+    logits, maps = module.logits(x, mask, output_attentions=True)
+    scores = module(x, mask)
     leaves = double_leaves(module)
     options = {"heads": HEADS, "layers": 2, "softmax": oracle.row_as_published}
     exact = oracle.inter_encoder(leaves, x.double(), mask.bool(), **options)
-    assert torch.equal(maps[1][1], torch.full((HEADS, S, S), 1 / S)) and not out.scores[1].any()
+    assert torch.equal(maps[1][1], torch.full((HEADS, S, S), 1 / S)) and not scores[1].any()
     for mine, expected in zip(maps, exact["maps"]):
         torch.testing.assert_close(mine.double(), expected, rtol=1e-4, atol=1e-5)
-    outputs, expected = ({name: found[name] for name in ("scores", "logits")} for found in (out, exact))
+    expected = {name: exact[name] for name in ("scores", "logits")}
+    outputs = {"scores": scores, "logits": logits}
     check_outputs_and_gradients(module, outputs, leaves, expected, unused=FIRST_NORM, roundings=400)
 
 
@@ -146,9 +144,6 @@ def test_inter_encoder_parameter_names_are_published():
         "TypeError: top_vecs: expected a torch.Tensor, got list": lambda m, x: m([1], MASK),
         "ValueError: top_vecs: expected shape (B, S, 8), got shape (3, 6, 7)": lambda m, x: m(x[..., :-1], MASK),
         "ValueError: mask: expected 1 for sentences and 0 for padding": lambda m, x: m(x, MASK * 2),
-        "ValueError: output_attentions: expected False without return_dict=True, got True": lambda m, x: m(
-            x, MASK, output_attentions=True
-        ),
         "ValueError: length: expected at most max_len = 5000 ..., got 5001": lambda m, x: m(
             x[:, :1].expand(-1, 5001, -1), torch.ones(3, 5001)
         ),

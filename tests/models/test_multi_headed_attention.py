@@ -58,19 +58,18 @@ def _is_reached(out, leaf):
     return torch.autograd.grad(out.sum(), leaf, retain_graph=True, allow_unused=True)[0] is not None
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("with_graph", [True, False])
 @pytest.mark.parametrize("blind", ["zeros", "average", None])
-def test_attention_and_gradients_match_the_formulas(blind, with_graph, final, implementation):
+def test_attention_and_gradients_match_the_formulas(blind, with_graph, final):
     """With `blind` None, no key is hidden."""
     g, mask = graph() if with_graph else None, hidden() if blind else None
 
     def call(module, given):
-        options = {"mask": mask, "predefined_graph_1": g, "attn_implementation": implementation}
+        options = {"mask": mask, "predefined_graph_1": g}
         out = module(**given, **options)
         assert out.shape == ((B, L, MODEL) if final else (B, H, L, D))
-        # A separate call, because "sdpa" returns no map.
+        # A separate call, because plain operations compute the map and the output beside it.
         return {"out": out, "map": module(**given, **options, output_attentions=True)[1]}
 
     def truth(leaves, given):
@@ -83,15 +82,13 @@ def test_attention_and_gradients_match_the_formulas(blind, with_graph, final, im
     check_against(tensors(), call, truth, use_final_linear=final, blind_queries=blind or "zeros")
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_attention_untyped_cache_skips_the_projections(implementation):
+def test_attention_untyped_cache_skips_the_projections():
     given = {name: random(B, H, S, D, seed=60 + i) for i, name in enumerate(("key", "value"))}
     given["query"] = random(B, L, MODEL, seed=62)
     cache = empty_layer_cache()
 
     def call(module, given):
-        options = {"mask": hidden(), "attn_implementation": implementation}
-        return {"out": module(**given, layer_cache=cache, **options)}
+        return {"out": module(**given, layer_cache=cache, mask=hidden())}
 
     def truth(leaves, given):
         memory = given["key"], given["value"]
@@ -273,11 +270,10 @@ def test_attention_bad_settings_raise(error, given):
         MultiHeadedAttention(**{"head_count": 2, "model_dim": 8} | given)
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_attention_dropout_of_one_has_zero_gradients(implementation):
+def test_attention_dropout_of_one_has_zero_gradients():
     module = MultiHeadedAttention(H, MODEL, dropout=1.0, use_final_linear=False).train()
     x = torch.ones(B, L, MODEL, requires_grad=True)
-    out = module(x, x, x, attn_implementation=implementation)
+    out = module(x, x, x)
     out.sum().backward()
     assert torch.equal(out, torch.zeros_like(out))
     assert torch.equal(x.grad, torch.zeros_like(x))

@@ -5,13 +5,11 @@ the predefined graph.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.utils import ModelOutput
 
 from qacg_kernels.attention_layers import check_input_dtype
 from qacg_kernels.call.validation import broadcasts, check_choice, check_flag, dense_tensor
@@ -20,7 +18,6 @@ from qacg_models.layers.attention import merge_heads, softmax_attention, softmax
 from qacg_models.layers.batch import check_shape
 from qacg_models.utils.fields import check_dropout, check_integer
 
-IMPLEMENTATIONS = ("sdpa", "eager")
 BLIND_QUERIES = ("zeros", "average")
 # Added to the divisor of each attention row in the head with a graph, since a row sum may be 0. The published value.
 GRAPH_EPSILON = 1e-9
@@ -98,7 +95,6 @@ class MultiHeadedAttention(nn.Module):
         type: str | None = None,
         predefined_graph_1: Tensor | None = None,
         *,
-        attn_implementation: str = "sdpa",
         output_attentions: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attends from `query` to `key` and `value`.
@@ -118,7 +114,6 @@ class MultiHeadedAttention(nn.Module):
                 already projected; the cache stays unchanged. Without a cache, `type` has no effect.
             predefined_graph_1: (B, L, T), or 1 in any of these dimensions; None: no graph. The attention matrix of the
                 last head is multiplied by the graph; then each row is divided by its sum + 1e-9.
-            attn_implementation: "sdpa" for PyTorch's fused attention, "eager" for plain operations.
             output_attentions: also return the attention matrix (B, H, L, T) after dropout.
 
         Returns:
@@ -129,7 +124,6 @@ class MultiHeadedAttention(nn.Module):
             TypeError: an argument or a cache entry has the wrong type or dtype; the message names it.
             ValueError: an argument or a cache entry has the wrong shape or value; the message names it.
         """
-        check_choice("attn_implementation", attn_implementation, IMPLEMENTATIONS)
         if type not in (None, *CACHE_OF):
             raise ValueError(f"type: expected 'self', 'context' or None, got {type!r}")
         if layer_cache is not None and not isinstance(layer_cache, dict):
@@ -152,7 +146,7 @@ class MultiHeadedAttention(nn.Module):
             queries, visible = queries.masked_fill(blind, 0.0), visible | blind
         heads, dropout_p = (queries, keys, values), self.dropout.p if self.training else 0.0
         fused = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
-        if output_attentions or attn_implementation == "eager":
+        if output_attentions:
             out, weights = _plain(*heads, visible, graph, dropout_p)
         elif graph is None:
             out, weights = softmax_attention(*heads, visible, **fused)
@@ -373,7 +367,6 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         query: Tensor | None,
         inputs: Tensor,
         mask: Tensor,
-        attn_implementation: str = "sdpa",
         output_attentions: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Runs self-attention, then the feed-forward block.
@@ -383,7 +376,6 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             query: None or the tensor `inputs`; not used, as in the published layer.
             inputs: (B, S, d_model).
             mask: (B, S) of any dtype, nonzero where a key is hidden.
-            attn_implementation: "sdpa" or "eager".
             output_attentions: also return the attention matrix.
 
         Returns:
@@ -402,30 +394,10 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         check_shape("mask", mask, tuple(inputs.shape[:2]))
         check_input_dtype("inputs", inputs, self.self_attn.linear_query)
         x = inputs if iter == 0 else self.layer_norm(inputs)
-        options = {"attn_implementation": attn_implementation, "output_attentions": output_attentions}
-        attended = self.self_attn(x, x, x, mask=mask.unsqueeze(1), **options)
+        attended = self.self_attn(x, x, x, mask=mask.unsqueeze(1), output_attentions=output_attentions)
         attended, weights = attended if output_attentions else (attended, None)
         out = self.feed_forward(inputs + self.dropout(attended))
         return (out, weights) if output_attentions else out
-
-
-@dataclass
-class TransformerInterEncoderOutput(ModelOutput):
-    """Output of `TransformerInterEncoder`.
-
-    Attributes:
-        scores: sigmoid(logits), (B, S); 0 at padding.
-        logits: (B, S); undefined at padding.
-        attentions: attention matrix of each layer after dropout, (B, heads, S, S); None unless requested.
-
-    Example:
-        >>> TransformerInterEncoderOutput(scores=torch.zeros(2, 5)).keys()
-        odict_keys(['scores'])
-    """
-
-    scores: Tensor | None = None
-    logits: Tensor | None = None
-    attentions: tuple[Tensor, ...] | None = None
 
 
 class TransformerInterEncoder(nn.Module):
@@ -476,37 +448,31 @@ class TransformerInterEncoder(nn.Module):
         if self.num_inter_layers:
             self.transformer_inter[0].layer_norm.requires_grad_(False)
 
-    def forward(
-        self,
-        top_vecs: Tensor,
-        mask: Tensor,
-        *,
-        attn_implementation: str = "sdpa",
-        output_attentions: bool = False,
-        return_dict: bool = False,
-    ) -> Tensor | TransformerInterEncoderOutput:
+    def forward(self, top_vecs: Tensor, mask: Tensor) -> Tensor:
         """Scores every sentence in the context of the other sentences.
 
         Args:
             top_vecs: (B, S, d_model), one vector per sentence; S at most 5,000.
             mask: (B, S) of any dtype, 1 for a sentence and 0 for padding.
-            attn_implementation: "sdpa" or "eager".
-            output_attentions: also return attention matrices; requires `return_dict`.
-            return_dict: return a `TransformerInterEncoderOutput`.
 
         Returns:
-            The scores (B, S), 0 for padding; with return_dict a `TransformerInterEncoderOutput`.
+            The scores (B, S), 0 for padding.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
             ValueError: an argument has the wrong shape or value; the message names it. Values of `mask` are checked on
                 the CPU and outside torch.compile only.
         """
-        if output_attentions and not return_dict:
-            raise ValueError(
-                "output_attentions: expected False without return_dict=True, got True. Pass return_dict=True too."
-            )
-        check_choice("attn_implementation", attn_implementation, IMPLEMENTATIONS)
+        return self.logits(top_vecs, mask)[0].sigmoid() * (mask != 0)
+
+    def logits(
+        self, top_vecs: Tensor, mask: Tensor, output_attentions: bool = False
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+        """Returns the scores before the sigmoid, (B, S), undefined at padding; and maps (B, heads, S, S) on request.
+
+        Raises:
+            ValueError: `mask` has other values than 0 and 1.
+        """
         check_shape("top_vecs", top_vecs, ("B", "S", self.d_model))
         check_shape("mask", mask, tuple(top_vecs.shape[:2]))
         sentence = mask != 0
@@ -517,14 +483,8 @@ class TransformerInterEncoder(nn.Module):
         check_input_dtype("top_vecs", x, self.wo)  # x, since adding positions widens inputs of a narrower dtype
         maps = []
         for i, layer in enumerate(self.transformer_inter):
-            x = layer(i, None, x, ~sentence, attn_implementation, output_attentions)
+            x = layer(i, None, x, ~sentence, output_attentions)
             if output_attentions:
                 x, weights = x
                 maps.append(weights)
-        logits = self.wo(self.layer_norm(x)).squeeze(-1)
-        scores = logits.sigmoid() * sentence
-        if not return_dict:
-            return scores
-        return TransformerInterEncoderOutput(
-            scores=scores, logits=logits, attentions=tuple(maps) if output_attentions else None
-        )
+        return self.wo(self.layer_norm(x)).squeeze(-1), tuple(maps) if output_attentions else None

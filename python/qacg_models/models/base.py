@@ -401,27 +401,14 @@ _NOTHING_KNOWN = (
 
 
 class CommonModel(PreTrainedModel):
-    """Base of all models: the choice of an attention implementation, and the model card of `save_pretrained`."""
+    """Base of all models, with the model card of `save_pretrained`."""
 
     card_task: ClassVar[str]  # the `pipeline_tag` of the hub
-    implementations: ClassVar[tuple[str, ...]]  # the first is the default
-    implementation_hint: ClassVar[str] = ""
 
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:
         # By default transformers searches the source file for its own attention dispatcher, which is not used here.
         return True
-
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the requested name, or the default for None; raises ValueError if unknown."""
-        if requested_attention is None:
-            return "eager" if self.config.output_attentions else self.implementations[0]
-        if requested_attention not in self.implementations:
-            known = ", ".join(map(repr, self.implementations))
-            raise ValueError(
-                f"attn_implementation: expected one of {known}, got {requested_attention!r}{self.implementation_hint}"
-            )
-        return requested_attention
 
     def model_card(self, usage: str | None = None, known: str | None = None, task: str | None = None) -> str:
         """Returns the text of the card, in the format of the Hugging Face hub.
@@ -490,6 +477,15 @@ class EncoderPreTrainedModel(EncoderCheckpointLoading, CommonModel):
     _input_embed_layer = "word_embeddings"
     # A buffer of old BERT checkpoints with the values 0, 1, 2, ...
     _keys_to_ignore_on_load_unexpected: ClassVar = [r"embeddings\.position_ids$"]
+
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        """Returns the requested name, or the default for None; raises ValueError if unknown."""
+        if requested_attention is None:
+            return "eager" if self.config.output_attentions else self.implementations[0]
+        if requested_attention not in self.implementations:
+            known = ", ".join(map(repr, self.implementations))
+            raise ValueError(f"attn_implementation: expected one of {known}, got {requested_attention!r}")
+        return requested_attention
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -16,7 +16,7 @@ from qacg_kernels.call.validation import check_choice
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.fitting import BERTSUM_ALIASES
 from qacg_models.layers.batch import check_ids, check_tensor
-from qacg_models.layers.bertsum import BLIND_QUERIES, IMPLEMENTATIONS, PositionalEncoding, TransformerInterEncoder
+from qacg_models.layers.bertsum import BLIND_QUERIES, PositionalEncoding, TransformerInterEncoder
 from qacg_models.models.base import IGNORED, requested
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.utils.fields import check_probability, check_size
@@ -109,9 +109,6 @@ class BertSumOutput(ModelOutput):
 class BertSumForExtractiveSummarization(EncoderHeadModel):
     """Extractive summarisation by BertSum, over any encoder.
 
-    The transformer over sentences has the attention implementations "sdpa" (the default) and "eager". To choose another
-    implementation for the encoder only, name both: attn_implementation={"": "sdpa", "encoder": "flash_attention_2"}.
-
     Args:
         config: configuration of the head, whose field `encoder` is the configuration of the encoder.
         encoder: a transformers encoder, which becomes part of the model and whose configuration replaces
@@ -132,8 +129,6 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
     # As in published checkpoints, `bert` is the encoder and `encoder` the transformer over sentences.
     base_model_prefix = "bert"
     card_task = "summarization"
-    implementations = IMPLEMENTATIONS
-    implementation_hint = ". Pass {'': 'sdpa', 'encoder': NAME} to set the implementation of the encoder only."
     published_aliases = BERTSUM_ALIASES
 
     def __init__(self, config: BertSumConfig, encoder: PreTrainedModel | None = None):
@@ -205,20 +200,15 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         hidden = encoded.last_hidden_state
         sentence = sentence_positions >= 0
         places = sentence_positions.long().clamp_min(0).unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
-        scored = self.encoder(
-            hidden.gather(1, places),
-            sentence,
-            attn_implementation=self.config._attn_implementation,
-            output_attentions=requested(output_attentions, self.config.output_attentions),
-            return_dict=True,
-        )
+        maps = requested(output_attentions, self.config.output_attentions)
+        logits, inter_attentions = self.encoder.logits(hidden.gather(1, places), sentence, maps)
         return BertSumOutput(
-            loss=None if labels is None else sentence_loss(scored.logits, labels, sentence),
-            scores=scored.scores,
-            logits=scored.logits,
+            loss=None if labels is None else sentence_loss(logits, labels, sentence),
+            scores=logits.sigmoid() * sentence,
+            logits=logits,
             hidden_states=encoded.hidden_states or None,
             attentions=encoded.attentions or None,
-            inter_attentions=scored.attentions,
+            inter_attentions=inter_attentions,
         )
 
 

@@ -99,6 +99,10 @@ class EncoderHeadModel(HeadCheckpointLoading, CommonModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
 
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        """Returns the requested name, or "sdpa" for None. The encoder checks it; a head has only one implementation."""
+        return requested_attention or "sdpa"
+
     @classmethod
     def from_encoder(cls, encoder: PreTrainedModel, config: EncoderHeadConfig | None = None) -> EncoderHeadModel:
         """Builds a model with a new head over `encoder`.

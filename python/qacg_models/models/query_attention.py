@@ -185,10 +185,6 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         self.classify_layer = nn.Linear(width, 2)
         self.post_init()
 
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the requested name, or "sdpa" for None. The head has only one implementation."""
-        return requested_attention or "sdpa"
-
     @can_return_tuple
     def forward(
         self,
