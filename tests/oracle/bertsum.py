@@ -67,29 +67,22 @@ def multi_headed_attention(
     heads,
     graph=None,
     past=None,
-    memory=None,
-    project_query=True,
     softmax=row_without_hidden_keys,
 ):
     """A batch. hidden: (B, L, T) booleans; graph: None or (B, L, T).
 
     past: keys and values (B, H, T, D) of earlier steps; keys and values are then projected from the query.
-    memory: keys and values (B, H, T, D) to use instead of projections.
-    project_query: whether the linear layer of the query is applied (not with an untyped cache).
     Returns output (B, L, model), unmerged heads (B, H, L, D), maps, and keys and values (B, H, T, D).
     """
     found = {name: [] for name in ("out", "heads", "maps", "keys", "values")}
     for b in range(query.shape[0]):
-        q = heads_of(linear(w, "linear_query", query[b]) if project_query else query[b], heads)
-        if memory is not None:
-            k, v = list(memory[0][b]), list(memory[1][b])
-        else:
-            sources = (query[b], query[b]) if past is not None else (key[b], value[b])
-            k = heads_of(linear(w, "linear_keys", sources[0]), heads)
-            v = heads_of(linear(w, "linear_values", sources[1]), heads)
-            if past is not None:
-                k = [torch.cat(pair) for pair in zip(past[0][b], k)]
-                v = [torch.cat(pair) for pair in zip(past[1][b], v)]
+        q = heads_of(linear(w, "linear_query", query[b]), heads)
+        sources = (query[b], query[b]) if past is not None else (key[b], value[b])
+        k = heads_of(linear(w, "linear_keys", sources[0]), heads)
+        v = heads_of(linear(w, "linear_values", sources[1]), heads)
+        if past is not None:
+            k = [torch.cat(pair) for pair in zip(past[0][b], k)]
+            v = [torch.cat(pair) for pair in zip(past[1][b], v)]
         out, maps = attend(q, k, v, hidden[b], None if graph is None else graph[b], softmax)
         merged = torch.cat(list(out), -1)
         found["out"].append(linear(w, "final_linear", merged) if "final_linear.weight" in w else merged)

@@ -102,16 +102,15 @@ class MultiHeadedAttention(nn.Module):
         Args:
             key: (B, S, model_dim), which is projected to the keys. With a cache, type "self" does not read `key`: the
                 keys are projections of `query`. Type "context" projects `key` in the first call; later calls reuse the
-                cached keys, and `key` may be None. With type None, `key` is already projected and split, (B, H, T, D)
-                with D = model_dim / H.
+                cached keys, and `key` may be None.
             value: of the same shape as `key`, and read in the same cases.
             query: (B, L, model_dim).
             mask: (B, L, T), or 1 in any of these dimensions; of any dtype, nonzero where a key is hidden. T is the
                 number of keys, including those from the cache. None: all keys are visible.
             layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
-                tensors. Type "self" appends keys and values along T; "context" projects them once and then reuses them.
-            type: the entries of the cache to use, "self" or "context". With a cache, None means that all inputs are
-                already projected; the cache stays unchanged. Without a cache, `type` has no effect.
+                tensors, D = model_dim / H. Type "self" appends keys and values along T; "context" projects them once
+                and then reuses them.
+            type: the entries of the cache to use, "self" or "context". Without a cache, `type` has no effect.
             predefined_graph_1: (B, L, T), or 1 in any of these dimensions; None: no graph. The attention matrix of the
                 last head is multiplied by the graph; then each row is divided by its sum + 1e-9.
             output_attentions: also return the attention matrix (B, H, L, T) after dropout.
@@ -131,11 +130,11 @@ class MultiHeadedAttention(nn.Module):
                 f"layer_cache: expected a dictionary or None, got {layer_cache.__class__.__name__}. "
                 "Use empty_layer_cache()."
             )
+        if layer_cache is not None and type is None:
+            raise ValueError("type: expected 'self' or 'context' with a layer_cache, got None")
         check_shape("query", query, ("B", "length", self.model_dim))
-        projected = layer_cache is not None and type is None
-        if not projected:
-            check_input_dtype("query", query, self.linear_query)
-        queries = split_heads(query if projected else self.linear_query(query), self.head_count)
+        check_input_dtype("query", query, self.linear_query)
+        queries = split_heads(self.linear_query(query), self.head_count)
         keys, values = self._keys_and_values(key, value, query, queries, layer_cache, type)
         shape = (query.shape[0], query.shape[1], keys.shape[2])
         visible = None if mask is None else _of_all_heads("mask", mask, shape).eq(0)
@@ -162,10 +161,6 @@ class MultiHeadedAttention(nn.Module):
         """Returns keys and values of all heads, (B, H, T, D) each; reads and fills the cache."""
         if layer_cache is None:
             return self._project(key, value, query.shape[0])
-        if type is None:
-            hint = ". With a layer_cache and type None, keys and values must be projected and split already."
-            _check_heads({"key": key, "value": value}, queries, hint)
-            return key, value
         names = CACHE_OF[type]
         cached = [layer_cache.get(name) for name in names]
         if cached == [None, None]:
@@ -202,12 +197,12 @@ class MultiHeadedAttention(nn.Module):
         return split_heads(projected[0], self.head_count), split_heads(projected[1], self.head_count)
 
 
-def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None:
+def _check_heads(given: dict[str, object], like: Tensor) -> None:
     """Raises TypeError or ValueError unless the given tensors are (B, H, T, D), for `like` of shape (B, H, L, D)."""
     batch, heads, _, size = like.shape
     length = "T"
     for name, x in given.items():
-        check_shape(name, x, (batch, heads, length, size), hint)
+        check_shape(name, x, (batch, heads, length, size))
         if x.dtype != like.dtype:
             raise TypeError(f"{name}: expected dtype {like.dtype}, got dtype {x.dtype}")
         length = x.shape[2]
