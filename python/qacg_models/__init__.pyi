@@ -1,6 +1,5 @@
 from .attribution import (
     attention_relevance as attention_relevance,
-    embedding_gradient as embedding_gradient,
     gradient_relevance as gradient_relevance,
     layerwise_relevance as layerwise_relevance,
     token_sensitivity as token_sensitivity,

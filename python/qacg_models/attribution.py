@@ -5,7 +5,7 @@ rule computes the relevance of an input from the relevance R of an output. The a
 that no L x L x D tensor is materialised.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -51,51 +51,6 @@ def token_sensitivity(
         >>> token_sensitivity(model, batch).shape
         torch.Size([1, 4])
     """
-    return _gradient(model, batch, lambda logits: _one_hot(logits, target)).square().sum(-1)
-
-
-def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor) -> Tensor:
-    """Returns the gradient of sum(weights * logits) with respect to the output of the embeddings, after LayerNorm.
-
-    The result equals `backward_gradient(sensitivity_grads)` of the code released with QACG-BERT.
-
-    Args:
-        model: a sequence classifier of this package, which is run in evaluation mode; parameter gradients do not
-            change. No other thread may run the model at the same time.
-        batch: keyword arguments of the model's forward. The batch is padded and has no text_ids. Its labels are
-            ignored.
-        weights: (B, num_labels) weights of the logits.
-
-    Returns:
-        (B, L, hidden_size) gradient.
-
-    Raises:
-        TypeError: `model` is not a sequence classifier of this package, or the batch has a wrong type.
-        ValueError: `weights` is not a tensor of the shape of the logits, or the model rejects the batch.
-
-    Example:
-        >>> import torch
-        >>> from qacg_models import BertForSequenceClassification, PlainBertConfig
-        >>> config = PlainBertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-        >>> model, batch = BertForSequenceClassification(config), {"input_ids": torch.tensor([[2, 5, 6, 3]])}
-        >>> embedding_gradient(model, batch, torch.ones(1, 2)).shape
-        torch.Size([1, 4, 16])
-    """
-    return _gradient(model, batch, lambda logits: _checked_weights(weights, logits))
-
-
-def _checked_weights(weights: Tensor, logits: Tensor) -> Tensor:
-    """Returns weights of logits, in their dtype and on their device."""
-    if not isinstance(weights, Tensor) or weights.shape != logits.shape:
-        got = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-        raise ValueError(f"weights: expected a tensor of shape {tuple(logits.shape)}, got {got}")
-    return weights.to(logits)
-
-
-def _gradient(
-    model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """Returns the gradient of sum(weights(logits) * logits) with respect to the output of the embeddings."""
     leaves = []
 
     def cut(module: nn.Module, args: tuple, out: Tensor) -> Tensor:
@@ -109,7 +64,8 @@ def _gradient(
             logits = _classify(model, batch)
         finally:
             handle.remove()
-        return torch.autograd.grad(logits, leaves[0], grad_outputs=weights(logits))[0]
+        (gradient,) = torch.autograd.grad(logits, leaves[0], grad_outputs=_one_hot(logits, target))
+    return gradient.square().sum(-1)
 
 
 def _classify(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:

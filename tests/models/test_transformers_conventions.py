@@ -38,7 +38,7 @@ print("torch" in sys.modules, "transformers" in sys.modules)"""
     assert in_new_process(script) == ["False False"]
 
 
-NAMES_READ = ["QACGBertConfig", "embedding_gradient", "register_auto_classes"]
+NAMES_READ = ["QACGBertConfig", "token_sensitivity", "register_auto_classes"]
 
 
 @pytest.mark.parametrize("name", NAMES_READ)
