@@ -59,13 +59,11 @@ BAD_CONTEXT_IDS = {
     "ValueError: context_ids: expected shape (2,), got shape (3,)": torch.zeros(3).long(),
     "ValueError: context_ids: expected shape (2, 1), got shape (2, 8)": IDS,
 }
-RANGE = "expected 0 to 1 for multi_label_classification, got 0 to 2"
 BAD_LABELS = {
     "ValueError: labels: expected 0 to 2 (num_labels is 3), or -100 for rows to leave out": torch.tensor([0, 3]),
     "ValueError: labels: expected shape (2,), got shape (2, 1)": torch.tensor([[0], [1]]),
-    "ValueError: labels: expected shape (2, 3) for multi_label_classification": torch.tensor([0.0, 1.0]),
-    f"ValueError: labels: {RANGE}": torch.tensor([[0.0, 1.0, 2.0], [0.0, 0.0, 1.0]]),
-    "TypeError: labels: expected a torch.Tensor or None, got list": [0, 1],
+    "TypeError: labels: expected dtype torch.int64 or torch.int32, got dtype torch.float32": torch.tensor([0.0, 1.0]),
+    "TypeError: labels: expected a torch.Tensor, got list": [0, 1],
 }
 NO_INTEGER = "expected dtype torch.int64 or torch.int32, got dtype torch.float32"
 BAD_POSITIONS = {
@@ -124,9 +122,6 @@ BAD_FIELDS = {
         "full_pooler": True,
     },
     "ValueError: hidden_act: expected one of 'gelu', 'gelu_10', ...got 'gulu'": {"hidden_act": "gulu"},
-    "ValueError: problem_type: expected one of 'regression', 'single_label_classification'": {
-        "problem_type": "ranking"
-    },
     "ValueError: pad_token_id: expected less than 31, got 31": {"pad_token_id": 31},
     "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
     "ValueError: id2label: expected integers from 0 as ids, got 'a'": {"id2label": {"a": "b"}},

@@ -37,9 +37,6 @@ def maps(model):
 HEADS = {
     "one label": ({"num_labels": 3}, torch.tensor([1, 2])),
     "one of two left out": ({"num_labels": 3}, torch.tensor([1, -100])),
-    "regression": ({"num_labels": 1}, torch.tensor([0.3, -2.0])),
-    "regression of three": ({"num_labels": 3, "problem_type": "regression"}, torch.tensor([[0.3, -2, 1], [4, 0, -1]])),
-    "many labels": ({"num_labels": 3}, torch.tensor([[1.0, 0, 1], [0, 0.25, 1]])),
     "attention pooler": ({"num_labels": 3, "pooler": "attention"}, torch.tensor([0, 2])),
 }
 

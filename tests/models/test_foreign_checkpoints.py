@@ -224,6 +224,17 @@ def test_load_transformers_head_gives_equal_outputs(ours, tmp_path):
             torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_load_encoder_of_a_head_with_another_loss(tmp_path):
+    theirs = transformers.BertConfig(**SIZES, num_labels=5, problem_type="multi_label_classification")
+    transformers.BertForSequenceClassification(theirs).save_pretrained(tmp_path)
+    same = BertForSequenceClassification.from_pretrained(tmp_path)
+    assert same(**INPUTS).logits.shape == (2, 5)
+    with raises("ValueError: problem_type: expected 'single_label_classification' or None, got 'multi_label_classi"):
+        same(**INPUTS, labels=torch.tensor([0, 1]))
+    new = BertForSequenceClassification.from_pretrained(tmp_path, num_labels=3, ignore_mismatched_sizes=True)
+    assert bool(new(**INPUTS, labels=torch.tensor([0, 1])).loss.isfinite())
+
+
 def test_load_maps_converted_names_and_logs_a_report(tmp_path, caplog):
     """Equal names alone would silently load only 29 tensors of a converted model of two layers."""
     model = qacg()

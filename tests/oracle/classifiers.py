@@ -6,7 +6,7 @@ to tensor, in float64 for a reference. Differentiable by autograd.
 
 import torch
 from oracle import bert, cg_bert, qacg_bert
-from oracle.pieces import below, blocks_after_attention, classification_loss, embed, linear, pool, together
+from oracle.pieces import below, blocks_after_attention, cross_entropy, embed, linear, pool, together
 
 EPS = 1e-12
 
@@ -16,7 +16,7 @@ def outputs(weights, config, batch):
     found = encode(weights, config, batch)
     found["logits"] = linear(weights, "classifier", found["pooled"])
     if "labels" in batch:
-        found["loss"] = classification_loss(found["logits"], batch["labels"])
+        found["loss"] = cross_entropy(found["logits"], batch["labels"])
     return found
 
 

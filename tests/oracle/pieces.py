@@ -105,16 +105,6 @@ def span_loss_as_published(starts, ends, start_positions, end_positions):
     return sum(losses) / 2
 
 
-def classification_loss(logits, labels):
-    """Loss of logits (N, C): cross-entropy for integers, squares if a label is below 0, else binary cross-entropy."""
-    if not labels.is_floating_point():
-        return cross_entropy(logits, labels)
-    if labels.min() < 0:
-        return ((logits - labels.double().view_as(logits)) ** 2).mean()
-    y, p = labels.double(), sigmoid(logits)
-    return -(y * torch.log(p) + (1 - y) * torch.log(1 - p)).mean()
-
-
 def together(results):
     """Joins dicts of single sequences (tensors, or lists of tensors over layers) to one dict of batches."""
     first = results[0]

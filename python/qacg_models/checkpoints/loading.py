@@ -46,7 +46,7 @@ _DOWNLOAD = ("cache_dir", "force_download", "local_files_only", "token", "revisi
 _NOT_NEEDED_BY_HEADS = r"(^|\.)(pooler\..*|embeddings\.(position_ids|token_type_ids))$"
 # Fields that change the computation but no shape, so tensors cannot contradict them.
 _COMPUTATION = ("num_attention_heads", "hidden_act", "layer_norm_eps", "modernbert")
-_LABEL_FIELDS = ("num_labels", "id2label", "label2id")
+LABEL_FIELDS = ("num_labels", "id2label", "label2id", "problem_type")
 _FOREIGN = (None, "bert")  # values of model_type in configuration files of BERT by other programs
 
 
@@ -302,8 +302,8 @@ def configuration(
         inferred.pop("num_labels", None)
     if kind != expected:
         notes += [f"{field} = {json.dumps(value)}, inferred from the tensors" for field, value in inferred.items()]
-    if overrides.keys() & {*_LABEL_FIELDS}:
-        stored = {field: stored[field] for field in stored if field not in _LABEL_FIELDS}
+    if overrides.keys() & {*LABEL_FIELDS}:
+        stored = {field: stored[field] for field in stored if field not in LABEL_FIELDS}
     fields = {**stored, **inferred, **overrides, "model_type": expected}
     return _config_from(config_class, where, fields), notes
 

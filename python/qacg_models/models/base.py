@@ -16,16 +16,14 @@ from transformers.utils import ModelOutput
 
 from qacg_kernels.attention_layers import GATE_STD, GateLayer
 from qacg_kernels.call.validation import check_choice, check_flag
-from qacg_kernels.utils.torch_internals import values_readable
-from qacg_models.checkpoints.loading import EncoderCheckpointLoading
+from qacg_models.checkpoints.loading import LABEL_FIELDS, EncoderCheckpointLoading
 from qacg_models.layers.attention import IMPLEMENTATIONS
-from qacg_models.layers.batch import EncoderBatch, check_ids, check_integers, check_tensor, read_batch
+from qacg_models.layers.batch import EncoderBatch, check_ids, check_integers, read_batch
 from qacg_models.layers.embeddings import POOLERS, Dropout
 from qacg_models.utils.fields import check_integer, check_number, check_probability, check_size
 from qacg_models.utils.files import follow_umask
 
 LAYER_NORM_INITIALIZERS = ("identity", "normal")
-PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
 _SIZES = (
     "vocab_size",
@@ -82,9 +80,7 @@ class CheckedConfig(PreTrainedConfig):
     __hash__ = None  # type: ignore[assignment]  # fields may change
 
     def check(self) -> None:
-        """Raises ValueError unless id2label, label2id and problem_type are valid and agree."""
-        if self.problem_type is not None:
-            check_choice("problem_type", self.problem_type, PROBLEM_TYPES)
+        """Raises ValueError unless id2label and label2id are valid and agree."""
         ids = sorted(self.id2label)
         if ids != list(range(len(ids))) or not ids:
             raise ValueError(f"id2label: expected the ids 0, 1, ... without a gap, got {ids}")
@@ -205,8 +201,7 @@ class EncoderConfig(CheckedConfig):
         stored = config_dict.get("id2label")
         num_labels = kwargs.get("num_labels")
         if stored is not None and num_labels is not None and len(stored) != num_labels:
-            dropped = ("id2label", "label2id", "num_labels")
-            config_dict = {name: value for name, value in config_dict.items() if name not in dropped}
+            config_dict = {name: value for name, value in config_dict.items() if name not in LABEL_FIELDS}
         return super().from_dict(config_dict, **kwargs)
 
     def _remove_fixed_fields(self, given: dict[str, Any]) -> None:
@@ -315,36 +310,19 @@ IGNORED = -100  # label of a row that a loss leaves out
 
 
 def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> Tensor:
-    """Returns the mean loss of a sequence classifier with logits (B, C), by the problem type.
+    """Returns the mean cross-entropy of a sequence classifier with logits (B, C); 0 if every row is left out.
 
-    - "single_label_classification": cross-entropy. Labels are (B) int64 or int32 from 0 to C - 1, or -100 for rows that
-      the loss leaves out; it is 0 if every row is left out.
-    - "regression": squared error. Labels are (B, C), or (B) if C is 1.
-    - "multi_label_classification": binary cross-entropy. Labels are (B, C), numbers from 0 to 1.
-
-    None is resolved as in transformers: "regression" if C is 1, otherwise the first type for integer labels and the
-    third for floating-point labels. Ranges are checked on the CPU and outside torch.compile only.
+    Labels are (B) int64 or int32 from 0 to C - 1, or -100 for rows that the loss leaves out. Values are checked on the
+    CPU and outside torch.compile only.
     """
-    check_tensor("labels", labels, "a torch.Tensor or None")
-    batch, classes = logits.shape
-    if problem_type is None:
-        whole = not labels.is_floating_point()
-        several = "single_label_classification" if whole else "multi_label_classification"
-        problem_type = "regression" if classes == 1 else several
-    if problem_type == "single_label_classification":
-        check_ids("labels", labels, (batch,), classes, "num_labels", other=(IGNORED, "rows to leave out"))
-        return mean_cross_entropy(logits, labels.long())
-    shape = (batch,) if problem_type == "regression" and classes == 1 and labels.dim() == 1 else (batch, classes)
-    if tuple(labels.shape) != shape:
-        raise ValueError(f"labels: expected shape {shape} for {problem_type}, got shape {tuple(labels.shape)}")
-    labels = labels.to(logits.dtype).view_as(logits)
-    if problem_type == "regression":
-        return F.mse_loss(logits, labels)
-    if values_readable(labels) and labels.numel() and not bool(((labels >= 0) & (labels <= 1)).all()):
+    if problem_type not in (None, "single_label_classification"):
         raise ValueError(
-            f"labels: expected 0 to 1 for {problem_type}, got {float(labels.min()):g} to {float(labels.max()):g}"
+            f"problem_type: expected 'single_label_classification' or None, got {problem_type!r}. Compute such a loss "
+            "from the logits."
         )
-    return F.binary_cross_entropy_with_logits(logits, labels)
+    batch, classes = logits.shape
+    check_ids("labels", labels, (batch,), classes, "num_labels", other=(IGNORED, "rows to leave out"))
+    return mean_cross_entropy(logits, labels.long())
 
 
 def span_loss(

@@ -214,8 +214,8 @@ class BertForSequenceClassification(SequenceClassifier):
                 (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
             max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
                 from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
-            labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
-                regression and multi-label classification see `classification_loss`. None: no loss.
+            labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out; None:
+                no loss. Losses of regression and of several labels per sequence are not supported.
             output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L), with
                 L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.

@@ -297,8 +297,8 @@ class ContextBertForSequenceClassification(SequenceClassifier):
                 from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
             num_tokens: the number of tokens of the N questions of a packed batch with text_ids; None: read from
                 text_ids and cu_seqlens, which synchronises with a GPU. Other batches require None.
-            labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
-                regression and multi-label classification see `classification_loss`. None: no loss.
+            labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out; None:
+                no loss. Losses of regression and of several labels per sequence are not supported.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gates of every layer, (B, H, L) or packed (T, H) each: `lambdas` in QACG-BERT,

@@ -60,7 +60,7 @@ class ToyBertForSequenceClassification(EncoderPreTrainedModel):
 
         Args:
             context_ids: (B) or (B, 1), ids of `config.contexts`.
-            labels: (B), see `classification_loss` for the configuration's problem_type; None: no loss.
+            labels: (B), see `classification_loss`; None: no loss.
         """
         pooled = self.bert(
             input_ids,
