@@ -17,8 +17,6 @@ from .models.aspect_bert import (
     AspectBertConfig as AspectBertConfig,
     AspectBertForSequenceClassification as AspectBertForSequenceClassification,
     AspectBertModel as AspectBertModel,
-    AspectBertModelOutput as AspectBertModelOutput,
-    AspectBertSequenceClassifierOutput as AspectBertSequenceClassifierOutput,
 )
 from .models.auto import register_auto_classes as register_auto_classes
 from .models.bert import (

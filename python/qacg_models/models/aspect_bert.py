@@ -5,7 +5,6 @@ embedding of the context. Everything else is BERT. The layers below k do not dep
 per text for all its contexts. docs/explanation/many-aspects.md compares the model with QACG-BERT.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
@@ -38,42 +37,6 @@ class AspectBertConfig(ContextFromLayerConfig):
         super().__init__(**kwargs)
 
 
-@dataclass
-class AspectBertModelOutput(BaseModelOutputWithPooling):
-    """Output of `AspectBertModel`.
-
-    Fields with one entry per layer are None unless requested. In a packed batch, hidden states are (T, hidden_size),
-    and attention matrices (B, H, L, L) with L = max_seqlen, which are 0 beyond the length of a sequence.
-
-    Attributes:
-        last_hidden_state: (B, L, hidden_size); None with pooled_only.
-        pooler_output: (B, hidden_size).
-        hidden_states: the embeddings, then the output of every layer, (B, L, hidden_size) each.
-        attentions: the attention matrix after dropout, (B, H, L, L) each.
-
-    Example:
-        >>> import torch
-        >>> AspectBertModelOutput(pooler_output=torch.zeros(2, 8)).keys()
-        odict_keys(['pooler_output'])
-    """
-
-
-@dataclass
-class AspectBertSequenceClassifierOutput(SequenceClassifierOutput):
-    """Output of `AspectBertForSequenceClassification`.
-
-    Attributes:
-        loss: (), see `classification_loss`; None without labels.
-        logits: (B, num_labels).
-        hidden_states, attentions: those of `AspectBertModelOutput`; None unless requested.
-
-    Example:
-        >>> import torch
-        >>> AspectBertSequenceClassifierOutput(logits=torch.zeros(2, 3)).logits.shape
-        torch.Size([2, 3])
-    """
-
-
 class AspectBertModel(ContextBertModel):
     """Aspect-BERT without a head: embeddings, encoder and pooler.
 
@@ -93,7 +56,7 @@ class AspectBertModel(ContextBertModel):
     """
 
     config: AspectBertConfig
-    output_class = AspectBertModelOutput
+    output_class = BaseModelOutputWithPooling
     map_fields = ("attentions",)
     gate_fields = ()
 
@@ -122,4 +85,4 @@ class AspectBertForSequenceClassification(ContextBertForSequenceClassification):
 
     config: AspectBertConfig
     encoder_class = AspectBertModel
-    output_class = AspectBertSequenceClassifierOutput
+    output_class = SequenceClassifierOutput
