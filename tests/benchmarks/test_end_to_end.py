@@ -76,7 +76,7 @@ def test_released_operations_match_the_model():
         "context_ids": torch.tensor([2, 0]),
         "labels": torch.tensor([1, 2]),
     }
-    expected = model(**batch, output_attentions=True, output_lambda=True)
+    expected = model(**batch, output_attentions=True, output_gates=True)
     loss, logits, *kept = ReleasedQACGBert(model)(**batch)
     torch.testing.assert_close(loss, expected.loss)
     torch.testing.assert_close(logits, expected.logits, rtol=1e-4, atol=1e-5)

@@ -156,6 +156,5 @@ def test_aspect_bert_zero_vectors_give_the_outputs_of_bert():
 
 
 def test_aspect_bert_gates_are_refused():
-    for name in ("output_gates", "output_lambda"):
-        with raises("ValueError: output_gates: expected False, got True. Aspect-BERT has no gates."):
-            build(kind="aspect")(**BATCH, **{name: True})
+    with raises("ValueError: output_gates: expected False, got True. Aspect-BERT has no gates."):
+        build(kind="aspect")(**BATCH, output_gates=True)

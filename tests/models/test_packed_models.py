@@ -95,7 +95,7 @@ def build(kind, implementation=None, dtype=torch.float32, **settings):
 
 def results(model, batch, visible=None):
     """Returns every output of a batch by name; if `visible` is given, the outputs at the tokens of a padded batch."""
-    extra = {"QACG": {"output_lambda": True}, "CGBe": {"output_gates": True}}.get(type(model).__name__[:4], {})
+    extra = {"output_gates": True} if hasattr(model.config, "lambda_bias") else {}
     out = model(**batch, output_hidden_states=True, **extra)
     maps = model(**batch, output_attentions=True)  # a separate call: maps use other code
     found = {"logits": out.logits, "loss": out.loss, "hidden": out.hidden_states, "a": maps.attentions}

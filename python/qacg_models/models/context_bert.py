@@ -173,7 +173,6 @@ class ContextBertModel(EncoderModel):
         pooled_only: bool = False,
         output_attentions: bool | None = None,
         output_gates: bool = False,
-        output_lambda: bool = False,
         output_hidden_states: bool | None = None,
     ) -> ModelOutput:
         """Encodes a padded or a packed batch.
@@ -201,7 +200,6 @@ class ContextBertModel(EncoderModel):
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gates of every layer, (B, H, L) or packed (T, H) each: `lambdas` in QACG-BERT,
                 `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
-            output_lambda: another name of output_gates.
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
@@ -230,7 +228,6 @@ class ContextBertModel(EncoderModel):
         context_ids = checked_context_ids(self.config, context_ids, batch.size)
         context_embedding = self.context_embeddings(batch.with_filler(context_ids))
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
-        output_gates = bool(output_gates or output_lambda)
         above, per_layer = self.encoder(
             hidden_states, context_embedding, batch.mask, text_rows, output_gates, output_attentions, first_only
         )
@@ -275,7 +272,6 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_gates: bool = False,
-        output_lambda: bool = False,
         output_hidden_states: bool | None = None,
     ) -> ModelOutput:
         """Classifies the sequences of a padded or packed batch.
@@ -303,7 +299,6 @@ class ContextBertForSequenceClassification(SequenceClassifier):
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gates of every layer, (B, H, L) or packed (T, H) each: `lambdas` in QACG-BERT,
                 `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
-            output_lambda: another name of output_gates.
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
@@ -323,5 +318,5 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             max_seqlen=max_seqlen,
             num_tokens=num_tokens,
             output_attentions=output_attentions,
-            output_gates=output_gates or output_lambda,
+            output_gates=output_gates,
         )

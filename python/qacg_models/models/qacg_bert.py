@@ -141,7 +141,7 @@ class QACGBertModel(ContextBertModel):
         >>> from qacg_models import QACGBertConfig
         >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
         >>> model = QACGBertModel(config).eval()
-        >>> output = model(torch.tensor([[1, 2, 3]]), context_ids=torch.tensor([0]), output_lambda=True)
+        >>> output = model(torch.tensor([[1, 2, 3]]), context_ids=torch.tensor([0]), output_gates=True)
         >>> output.pooler_output.shape, output.lambdas[0].shape
         (torch.Size([1, 32]), torch.Size([1, 2, 3]))
     """

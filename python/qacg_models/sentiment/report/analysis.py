@@ -45,7 +45,7 @@ def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
     """Runs the model on one row, without padding, and returns the attention maps and gates of the row."""
     import torch
 
-    gated = {"output_lambda": True} if trained.record.options.entry.quasi_attention else {}
+    gated = {"output_gates": True} if trained.record.options.entry.quasi_attention else {}
     with torch.inference_mode():
         output = trained.model(**row_inputs(trained, row), output_attentions=True, **gated)
 
