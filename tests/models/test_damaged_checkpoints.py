@@ -191,15 +191,10 @@ def test_weights_file_selects_one_file(tmp_path):
         weights_file(tmp_path)
     write_files("pytorch_model.bin", "model.safetensors", "training_args.bin")
     assert weights_file(tmp_path).name == "model.safetensors"
-    assert weights_file(tmp_path, safetensors=False).name == "pytorch_model.bin"
-    write_files("pytorch_model.bin", "model.safetensors", "model.fp16.safetensors")
-    assert weights_file(tmp_path, variant="fp16").name == "model.fp16.safetensors"
-    with raises("CheckpointError: expected model.bf16.safetensors or"):
-        weights_file(tmp_path, variant="bf16")
+    write_files("pytorch_model.bin", "model.fp16.safetensors")
+    assert weights_file(tmp_path).name == "pytorch_model.bin"
     write_files("best_checkpoint.bin", "training_args.bin", "notes.txt")
     assert weights_file(tmp_path).name == "best_checkpoint.bin"
-    with raises("CheckpointError: expected model.safetensors..., got no file of weights"):
-        weights_file(tmp_path, safetensors=True)
     write_files("checkpoint_1.bin", "checkpoint_2.bin")
     with raises("CheckpointError: one other file of weights, got checkpoint_1.bin, checkp"):
         weights_file(tmp_path)

@@ -58,6 +58,10 @@ def _folder(package: str) -> Path | None:
 SAFETENSORS = (".safetensors",)
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
 CONFIG_NAMES = ("config.json", "bert_config.json")
+# The names of weights in transformers, in the order of preference.
+USUAL_NAMES = (
+    *("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"),
+)
 # Keys under which training programs store the state dict of the model, beside other values.
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _MOST_CLASSES = 16  # maximum number of classes of the objects beside the tensors
@@ -108,62 +112,52 @@ def no_config(weights: Path) -> CheckpointError:
     )
 
 
-def locate(
-    name: str | Path, *, subfolder: str, use_safetensors: bool | None, variant: str | None, **download: object
-) -> Path:
+def locate(name: str | Path, *, subfolder: str, **download: object) -> Path:
     """Returns the file or folder of a checkpoint; downloads weights and configuration if `name` is no existing path.
 
-    For the arguments see `CheckpointLoading.from_pretrained`; `download` has options of huggingface_hub's
-    `snapshot_download`, such as `revision`. A failed download raises OSError.
+    `download` has options of huggingface_hub's `snapshot_download`, such as `revision`. A failed download raises
+    OSError.
     """
     if Path(name).exists():
         return Path(name) / subfolder
     from huggingface_hub import snapshot_download
 
     inside = f"{subfolder}/" if subfolder else ""
-    for safetensors in (True, False) if use_safetensors is None else (use_safetensors,):
-        patterns = [inside + file for file in (*CONFIG_NAMES, *_usual_names(safetensors, variant, shards="*"))]
+    for usual in (
+        ("model*.safetensors", "model.safetensors.index.json"),
+        ("pytorch_model*.bin", "pytorch_model.bin.index.json"),
+    ):
+        patterns = [inside + file for file in (*CONFIG_NAMES, *usual)]
         try:
             copy = snapshot_download(str(name), allow_patterns=patterns, **download)
         except (OSError, ValueError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise OSError(f"{name}: no such file or folder, and the download from the hub failed: {reason}") from error
         folder = Path(copy) / subfolder
-        if any(path.suffix in (SAFETENSORS if safetensors else TORCH) for path in folder.glob("*")):
+        if any(folder.glob(usual[0])):
             break
     return folder
 
 
-def _usual_names(safetensors: bool, variant: str | None, shards: str = "") -> tuple[str, str]:
-    """Returns the names in transformers of a file of weights, with `shards` before its suffix, and of an index."""
-    stem, suffix = ("model", "safetensors") if safetensors else ("pytorch_model", "bin")
-    infix = f".{variant}" if variant else ""
-    return f"{stem}{infix}{shards}.{suffix}", f"{stem}.{suffix}.index{infix}.json"
-
-
-def weights_file(path: Path, *, safetensors: bool | None = None, variant: str | None = None) -> Path:
+def weights_file(path: Path) -> Path:
     """Returns the file of weights in a folder, or the index of its shards. A path that is no folder is returned.
 
-    Without `variant`, an infix of file names, the only file of weights in a folder may have any name. `safetensors` is
-    True for safetensors files only, and False for torch files only; None prefers safetensors.
+    The only file of weights in a folder may have any name.
     """
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder")
     if not path.is_dir():
         return path
-    kinds = (True, False) if safetensors is None else (safetensors,)
-    expected = [name for kind in kinds for name in _usual_names(kind, variant)]
-    for name in expected:
+    for name in USUAL_NAMES:
         if (path / name).is_file():
             return path / name
-    suffixes = sum(((SAFETENSORS if kind else TORCH) for kind in kinds), ())
+    suffixes = (*SAFETENSORS, *TORCH)
     # Trainer saves its arguments, which are not weights, as training_args.bin.
     others = sorted(file for file in path.iterdir() if file.suffix in suffixes and file.name != "training_args.bin")
-    if len(others) == 1 and not variant:
+    if len(others) == 1:
         return others[0]
-    alternative = "" if variant else ", or one other file of weights"
     names = ", ".join(file.name for file in others) or f"no file of weights that ends in {' or '.join(suffixes)}"
-    raise CheckpointError(f"{path}: expected {' or '.join(expected)}{alternative}, got {names}")
+    raise CheckpointError(f"{path}: expected {' or '.join(USUAL_NAMES)}, or one other file of weights, got {names}")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -69,8 +69,6 @@ class CheckpointLoading:
         ignore_mismatched_sizes: bool = False,
         output_loading_info: bool = False,
         subfolder: str = "",
-        use_safetensors: bool | None = None,
-        variant: str | None = None,
         weights_only: bool = True,
         **kwargs,  # configuration fields, and the other options of transformers' from_pretrained
     ):
@@ -94,8 +92,6 @@ class CheckpointLoading:
             ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
             output_loading_info: also return the loading info of transformers, with the report under the key "report".
             subfolder: folder of the checkpoint inside the folder or repository.
-            use_safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
-            variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`.
             weights_only: must be True.
             **kwargs: options of transformers' from_pretrained, such as `revision` and `dtype`. Unless `config` is a
                 configuration object, also fields that replace the fields of the configuration file.
@@ -114,17 +110,17 @@ class CheckpointLoading:
         if name is None:
             kwargs |= {"ignore_mismatched_sizes": ignore_mismatched_sizes, "output_loading_info": output_loading_info}
             return super().from_pretrained(None, *model_args, config=config, **kwargs)
-        for other in ("state_dict", "gguf_file"):
+        for other in ("state_dict", "gguf_file", "use_safetensors", "variant"):
             if kwargs.get(other) is not None:
                 raise ValueError(f"{other}: expected None with the checkpoint {name}, got a value. Omit {other}.")
         download = {option: kwargs.pop(option) for option in _DOWNLOAD if option in kwargs}
-        path = locate(name, subfolder=subfolder, use_safetensors=use_safetensors, variant=variant, **download)
+        path = locate(name, subfolder=subfolder, **download)
         known, fields = cls.config_class(), {}
         if not isinstance(config, PreTrainedConfig):
             names = [option for option in kwargs if option not in OPTIONS and hasattr(known, option)]
             fields = {option: kwargs.pop(option) for option in names}
         model, info = cls.from_file(
-            weights_file(path, safetensors=use_safetensors, variant=variant),
+            weights_file(path),
             *model_args,
             config=config,
             overrides=fields,
