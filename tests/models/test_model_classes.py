@@ -2,6 +2,8 @@
 
 import doctest
 import importlib
+import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,13 @@ def test_model_table_entry_agrees_with_its_class(entry):
     assert hasattr(config, "reads") == (entry.tensors == "bert")
     assert (entry.backbone is None) == (entry.title is None)
     assert getattr(transformers, entry.auto_class)._model_mapping[config] is model
+
+
+@pytest.mark.parametrize("entry", MODELS, ids=lambda entry: entry.name)
+def test_forward_documents_its_arguments_in_order(entry):
+    forward = load_class(entry).forward
+    documented = re.findall(r"^    (\w+): ", forward.__doc__.partition("\nReturns:")[0], re.MULTILINE)
+    assert documented == [name for name in inspect.signature(forward).parameters if name != "self"]
 
 
 def test_model_table_lists_every_public_model_once():
