@@ -149,21 +149,9 @@ def test_config_takes_label_names_from_label2id(config_class):
 
 
 HUGE = 1_000_000_000
-ENCODER_SIZES = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "type_vocab_size", "num_labels"),
-)
-
-
-def too_large(*fields):
-    return {f"ValueError: {field}: expected at most ... (...), got {HUGE}": {field: HUGE} for field in fields}
-
 
 BAD_HEAD_FIELDS = {
     "ValueError: num_labels: expected at least 1, got -1": {"num_labels": -1},
-    "ValueError: encoder.hidden_size: expected at least 1, got 0": {
-        "encoder": {"model_type": "bert", "hidden_size": 0}
-    },
 }
 BAD_QACG_FIELDS = {
     "TypeError: beta: expected a number, got '1'": {"beta": "1"},
@@ -171,16 +159,14 @@ BAD_QACG_FIELDS = {
     "ValueError: attention_naming: expected one of 'released', 'compact', got 'old'": {"attention_naming": "old"},
 }
 BAD_CONFIGS = [
-    (CONFIGS, BAD_FIELDS | too_large(*ENCODER_SIZES)),
-    ((CGBertConfig, QACGBertConfig), BAD_CONTEXT_FIELDS | too_large("contexts")),
+    (CONFIGS, BAD_FIELDS),
+    ((CGBertConfig, QACGBertConfig), BAD_CONTEXT_FIELDS),
     ((QACGBertConfig,), BAD_QACG_FIELDS),
     (
         (CGBertConfig,),
         {"ValueError: gate_activation: expected one of 'sigmoid', 'tanh', got 'relu'": {"gate_activation": "relu"}},
     ),
     ((BertSumConfig, QueryAttentionConfig), BAD_HEAD_FIELDS),
-    ((BertSumConfig,), too_large("inter_layers", "heads", "ff_size")),
-    ((QueryAttentionConfig,), too_large("conv_channels", "num_question_types")),
 ]
 
 
@@ -222,8 +208,3 @@ def test_train_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys)
         run.write_text(f"seeds: {seeds}\n", encoding="utf-8")
         fails(capsys, [*train, "--config", run], "seed", part)
     assert not (tmp_path / "m").exists()
-
-
-def test_config_accepts_the_largest_published_sizes():
-    config = QACGBertConfig(vocab_size=1_000_000, hidden_size=2048, num_hidden_layers=48, num_attention_heads=32)
-    assert config.num_hidden_layers == 48

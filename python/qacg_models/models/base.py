@@ -20,7 +20,7 @@ from qacg_models.checkpoints.loading import LABEL_FIELDS, EncoderCheckpointLoadi
 from qacg_models.layers.attention import IMPLEMENTATIONS
 from qacg_models.layers.batch import EncoderBatch, check_ids, check_integers, read_batch
 from qacg_models.layers.embeddings import POOLERS, Dropout
-from qacg_models.utils.fields import check_integer, check_number, check_probability, check_size
+from qacg_models.utils.fields import check_integer, check_number, check_probability
 from qacg_models.utils.files import follow_umask
 
 LAYER_NORM_INITIALIZERS = ("identity", "normal")
@@ -220,7 +220,7 @@ class EncoderConfig(CheckedConfig):
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
         for field in _SIZES:
-            check_size(field, getattr(self, field))
+            check_integer(field, getattr(self, field), 1)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size: expected a multiple of num_attention_heads = {self.num_attention_heads}, "
@@ -239,7 +239,7 @@ class EncoderConfig(CheckedConfig):
         check_flag("unpad", self.unpad)
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         if self.embedding_size is not None:
-            check_size("embedding_size", self.embedding_size)
+            check_integer("embedding_size", self.embedding_size, 1)
         if self.modernbert is not None:
             self._check_modernbert(self.modernbert)
         super().check()
@@ -292,7 +292,7 @@ def _complete_labels(given: dict[str, Any]) -> None:
     """
     names, count = given.get("id2label"), given.get("num_labels")
     if count is not None:
-        check_size("num_labels", count)
+        check_integer("num_labels", count, 1)
     if names is not None and not isinstance(names, dict):
         raise TypeError(f"id2label: expected a dict from id to name, got {type(names).__name__}")
     if not isinstance(ids := given.get("label2id"), dict | None):

@@ -20,7 +20,7 @@ from qacg_models.layers.bertsum import BLIND_QUERIES, PositionalEncoding, Transf
 from qacg_models.models.arguments import documented
 from qacg_models.models.base import IGNORED, requested
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
-from qacg_models.utils.fields import check_probability, check_size
+from qacg_models.utils.fields import check_integer, check_probability
 
 NO_SENTENCE = -1  # padding in sentence_positions
 
@@ -69,9 +69,9 @@ class BertSumConfig(EncoderHeadConfig):
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
         super().check()
-        check_size("inter_layers", self.inter_layers, at_least=0)
+        check_integer("inter_layers", self.inter_layers, 0)
         for field in ("heads", "ff_size"):
-            check_size(field, getattr(self, field))
+            check_integer(field, getattr(self, field), 1)
         check_probability("dropout", self.dropout)
         check_choice("blind_queries", self.blind_queries, BLIND_QUERIES)
         if self.encoder.hidden_size % self.heads:

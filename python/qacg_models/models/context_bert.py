@@ -19,7 +19,7 @@ from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
 from qacg_models.layers.encoder import BertEncoder, ContextBertEncoder
 from qacg_models.models.arguments import documented
 from qacg_models.models.base import ASPECT_SENTIMENT, EncoderConfig, EncoderModel, SequenceClassifier, requested
-from qacg_models.utils.fields import MOST, check_integer, check_size, limit
+from qacg_models.utils.fields import check_integer
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
 
@@ -114,7 +114,7 @@ class GatedContextConfig(ContextFromLayerConfig):
 def _context_names(contexts: int | Sequence[str]) -> list[str]:
     """Returns the names of the contexts; an integer is the number of generated names CONTEXT_0, CONTEXT_1, ..."""
     if isinstance(contexts, int) and not isinstance(contexts, bool):
-        check_size("contexts", contexts)
+        check_integer("contexts", contexts, 1)
         return [f"CONTEXT_{i}" for i in range(contexts)]
     if isinstance(contexts, str) or not isinstance(contexts, Sequence):
         raise TypeError(f"contexts: expected a list of names or a number of contexts, got {contexts!r}")
@@ -124,8 +124,6 @@ def _context_names(contexts: int | Sequence[str]) -> list[str]:
             raise TypeError(f"contexts: expected strings, got the name {name!r} of type {type(name).__name__}")
     if not names:
         raise ValueError("contexts: expected at least one name, got an empty list")
-    if len(names) > MOST["contexts"][0]:
-        raise ValueError(f"contexts: expected at most {limit('contexts')}, got {len(names)} names")
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise ValueError(f"contexts: expected distinct names, got {', '.join(map(repr, twice))} more than once")
     return names

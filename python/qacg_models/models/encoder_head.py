@@ -14,7 +14,6 @@ from transformers.modeling_outputs import BaseModelOutput
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
 from qacg_models.layers.batch import check_ids, check_position_ids, checked_tokens, key_mask
 from qacg_models.models.base import CheckedConfig, CommonModel, check_dtypes, requested
-from qacg_models.utils.fields import MOST, check_size
 
 
 class EncoderHeadConfig(CheckedConfig):
@@ -58,12 +57,6 @@ class EncoderHeadConfig(CheckedConfig):
         if wrong:
             kind = type(self.encoder).__name__
             raise ValueError(f"encoder: expected the configuration of a text encoder, got {kind}{wrong[0]}")
-        # Configurations of transformers do not check sizes. The number of labels in `encoder` is not used.
-        for field in MOST.keys() - {"num_labels", "contexts"}:
-            value = getattr(self.encoder, field, None)
-            if isinstance(value, int):
-                # Encoders without token types have type_vocab_size = 0.
-                check_size(field, value, at_least=int(field != "type_vocab_size"), path="encoder.")
         super().check()
 
 

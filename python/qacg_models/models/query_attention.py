@@ -28,7 +28,7 @@ from qacg_models.models.arguments import documented
 from qacg_models.models.base import IGNORED, mean_cross_entropy, span_loss
 from qacg_models.models.bert import OUTSIDE_POSITIONS
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
-from qacg_models.utils.fields import check_integer, check_number, check_probability, check_size
+from qacg_models.utils.fields import check_integer, check_number, check_probability
 
 QUESTION_MEANS = ("tokens", "length")
 HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published
@@ -104,8 +104,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         """Raises TypeError or ValueError for the first invalid field."""
         super().check()
         check_choice("head", self.head, tuple(HEAD_DROPOUT))
-        check_size("conv_channels", self.conv_channels)
-        check_size("num_question_types", self.num_question_types)
+        check_integer("conv_channels", self.conv_channels, 1)
+        check_integer("num_question_types", self.num_question_types, 1)
         check_choice("question_mean", self.question_mean, QUESTION_MEANS)
         check_flag("attend_padding", self.attend_padding)
         check_probability("head_dropout", self.head_dropout)

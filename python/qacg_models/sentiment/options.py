@@ -10,7 +10,7 @@ from typing import Any
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES, ModelEntry
 from qacg_models.sentiment.columns import AUTO, QUOTING, UTF_8, Columns
-from qacg_models.utils.fields import MOST, SEED, convert_options, format_value, option
+from qacg_models.utils.fields import SEED, convert_options, format_value, option
 from qacg_models.utils.machine import world_size
 
 
@@ -141,9 +141,7 @@ class TrainingOptions:
         metavar="PATH",
     )
     cased: bool = option(False, "the vocab.txt that `tokenizer` names is cased, so texts are not lowercased")
-    max_length: int = option(
-        128, "maximum tokens of an input; longer inputs are truncated", least=1, most=MOST["max_position_embeddings"][0]
-    )
+    max_length: int = option(128, "maximum tokens of an input; longer inputs are truncated", least=1, most=1_048_576)
     frozen_layers: int = option(
         0,
         "with a checkpoint, train neither the token embeddings nor this number of first layers, which makes training"
@@ -227,14 +225,12 @@ class TrainingOptions:
         None, "folder for TensorBoard logs; requires the extra `tensorboard`", metavar="DIR"
     )
 
-    hidden_size: int | None = option(None, "hidden size", least=1, most=MOST["hidden_size"][0])
-    layers: int | None = option(None, "number of layers", least=1, most=MOST["num_hidden_layers"][0])
-    heads: int | None = option(None, "attention heads per layer", least=1, most=MOST["num_attention_heads"][0])
-    intermediate_size: int | None = option(
-        None, "size of the feed-forward layers", least=1, most=MOST["intermediate_size"][0]
-    )
+    hidden_size: int | None = option(None, "hidden size", least=1, most=65_536)
+    layers: int | None = option(None, "number of layers", least=1, most=1_000)
+    heads: int | None = option(None, "attention heads per layer", least=1, most=1_024)
+    intermediate_size: int | None = option(None, "size of the feed-forward layers", least=1, most=1_048_576)
     vocab_size: int | None = option(
-        None, "maximum size of a vocabulary learned from the training split", least=1, most=MOST["vocab_size"][0]
+        None, "maximum size of a vocabulary learned from the training split", least=1, most=10_000_000
     )
     pooler: str | None = option(
         None,

@@ -12,41 +12,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, fields
 from numbers import Integral, Real
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.utils.text import clipped, parse_json, read_text
 
-# By field of a configuration: the largest allowed value, and published values, which the error prints. The limits are
-# above usual sizes. They catch typos before memory of that size is allocated.
-MOST = MappingProxyType(
-    {
-        "vocab_size": (10_000_000, "XLM-V has 901,629"),
-        "hidden_size": (65_536, "BERT-large has 1,024"),
-        "embedding_size": (65_536, "ELECTRA-small has 128"),
-        "num_hidden_layers": (1_000, "BERT-large has 24"),
-        "num_attention_heads": (1_024, "BERT-large has 16"),
-        "intermediate_size": (1_048_576, "usual: 4 * hidden_size; BERT-large has 4,096"),
-        "max_position_embeddings": (1_048_576, "BERT has 512"),
-        "type_vocab_size": (65_536, "BERT has 2"),
-        "num_labels": (1_000_000, "sentiment has 2 to 5"),
-        "contexts": (65_536, "SentiHood has 8"),
-        "inter_layers": (1_000, "published: 1 to 3"),
-        "heads": (1_024, "published: 8"),
-        "ff_size": (1_048_576, "published: 2,048"),
-        "conv_channels": (65_536, "published: 1,024"),
-        "num_question_types": (1_000_000, "published: 6"),
-    }
-)
 SEED = 2**32 - 1  # the largest seed of NumPy's generator, which transformers seeds too
 _LARGEST_FLOAT32 = (2 - 2**-23) * 2.0**127
-
-
-def limit(field: str) -> str:
-    """Returns the limit of a field of MOST as text for messages, such as `1,000 (BERT-large has 24)`."""
-    most, usual = MOST[field]
-    return f"{most:,} ({usual})"
 
 
 def check_is_integer(name: str, value: object) -> None:
@@ -70,13 +42,6 @@ def check_integer(field: str, value: object, at_least: int, below: int | None = 
         raise ValueError(f"{field}: expected at least {at_least}, got {value}")
     if below is not None and value >= below:
         raise ValueError(f"{field}: expected less than {below}, got {value}")
-
-
-def check_size(field: str, value: Any, at_least: int = 1, path: str = "") -> None:
-    """Checks an integer from `at_least` to the limit in MOST; `path`, such as `encoder.`, precedes it in messages."""
-    check_integer(path + field, value, at_least)
-    if value > MOST[field][0]:
-        raise ValueError(f"{path}{field}: expected at most {limit(field)}, got {value}")
 
 
 def check_number(field: str, value: object, at_least: float | None = None) -> None:
