@@ -180,7 +180,9 @@ NAN = float("nan")
             8, 3, 32, 0.1
         ),
         "ValueError: num_inter_layers: expected at least 0, got -1": lambda: TransformerInterEncoder(8, 32, 2, 0.1, -1),
-        "ValueError: dropout: expected a probability in [0, 1], got 2": lambda: TransformerInterEncoder(8, 32, 2, 2),
+        "ValueError: dropout probability has to be between 0 and 1, but got 2": lambda: TransformerInterEncoder(
+            8, 32, 2, 2
+        ),
         "ValueError: blind_queries: expected one of 'zeros', 'average', got 'x'": lambda: TransformerInterEncoder(
             8, 32, 2, 0, blind_queries="x"
         ),

@@ -16,7 +16,7 @@ from qacg_kernels.call.validation import broadcasts, check_choice, check_flag, d
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.layers.attention import merge_heads, softmax_attention, softmax_map, split_heads
 from qacg_models.layers.batch import check_shape
-from qacg_models.utils.fields import check_dropout, check_integer
+from qacg_models.utils.fields import check_integer
 
 BLIND_QUERIES = ("zeros", "average")
 # Added to the divisor of each attention row in the head with a graph, since a row sum may be 0. The published value.
@@ -68,7 +68,6 @@ class MultiHeadedAttention(nn.Module):
         super().__init__()
         check_integer("head_count", head_count, 1)
         check_integer("model_dim", model_dim, 0)  # 0 raises the next ValueError
-        check_dropout("dropout", dropout)
         check_flag("use_final_linear", use_final_linear)
         if model_dim < 1 or model_dim % head_count:
             raise ValueError(f"model_dim: expected a positive multiple of head_count = {head_count}, got {model_dim}")
@@ -253,7 +252,6 @@ class PositionwiseFeedForward(nn.Module):
         super().__init__()
         check_integer("d_model", d_model, 1)
         check_integer("d_ff", d_ff, 1)
-        check_dropout("dropout", dropout)
         self.w_1 = nn.Linear(d_model, d_ff)
         self.w_2 = nn.Linear(d_ff, d_model)
         self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
@@ -285,7 +283,6 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, dropout: float, dim: int, max_len: int = 5000):
         super().__init__()
-        check_dropout("dropout", dropout)
         check_integer("dim", dim, 1)
         check_integer("max_len", max_len, 1)
         self.dim = dim

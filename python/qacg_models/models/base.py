@@ -71,7 +71,6 @@ class CheckedConfig(PreTrainedConfig):
     def __init__(self, **kwargs: Any):
         _check_known(kwargs, self)
         _complete_labels(kwargs)
-        check_dtypes(kwargs)
         super().__init__(**kwargs)
 
     def __eq__(self, other: object) -> bool:
@@ -273,16 +272,6 @@ def _check_known(given: dict[str, Any], config: PreTrainedConfig) -> None:
             close = difflib.get_close_matches(field, own | {"num_labels", "id2label", "label2id", "problem_type"}, n=1)
             hint = f". Did you mean {close[0]!r}?" if close else ""
             raise TypeError(f"{field}: expected a field of {type(config).__name__}, got an unknown name{hint}")
-
-
-def check_dtypes(fields: dict[str, Any], path: str = "") -> None:
-    """Raises ValueError unless `dtype` and `torch_dtype` are missing, None, or a floating-point dtype or its name."""
-    for field in ("dtype", "torch_dtype"):
-        value = fields.get(field)
-        named = getattr(torch, value, None) if isinstance(value, str) else value
-        if value is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
-            expected = "expected a floating-point dtype of torch, such as 'float32'"
-            raise ValueError(f"{path}{field}: {expected}, got {value!r}")
 
 
 def _complete_labels(given: dict[str, Any]) -> None:

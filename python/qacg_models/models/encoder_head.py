@@ -13,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
 from qacg_models.layers.batch import check_ids, check_position_ids, checked_tokens, key_mask
-from qacg_models.models.base import CheckedConfig, CommonModel, check_dtypes, requested
+from qacg_models.models.base import CheckedConfig, CommonModel, requested
 
 
 class EncoderHeadConfig(CheckedConfig):
@@ -74,7 +74,6 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
             f"encoder.model_type: expected a type that transformers' AutoConfig has, such as 'bert', got {kind!r}. "
             "Import the module that registers it."
         )
-    check_dtypes(fields, path="encoder.")
     try:
         return AutoConfig.for_model(kind, **fields)
     except StrictDataclassError as error:  # neither a TypeError nor a ValueError

@@ -61,13 +61,6 @@ def check_probability(field: str, value: Any) -> None:
         raise ValueError(f"{field}: expected a probability in [0, 1), got {value}")
 
 
-def check_dropout(field: str, value: Any) -> None:
-    """Checks a number in [0, 1], the range of torch's dropout."""
-    check_number(field, value)
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{field}: expected a probability in [0, 1], got {value}")
-
-
 T = TypeVar("T")
 
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
