@@ -9,7 +9,7 @@ every model. A context, one embedding Ec per sequence, enters the other layers:
 
 Layers of ModernBERT (Warner et al., 2024; `config.modernbert`) normalise the inputs of both blocks instead of their
 outputs, except the input of the first layer's attention block; the output of the last layer is normalised too. Their
-feed-forward block is gated, and their attention has rotary positions (`rotary.py`). Layers that read a context read
+feed-forward block is gated, and their attention has rotary positions (`RotaryPositions`). Layers that read a context read
 normalised hidden states.
 
 N sequences may be B texts with different contexts. The layers below `context_from_layer` then run once per text.
@@ -21,11 +21,10 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from qacg_models.layers.attention import BertSelfAttention
+from qacg_models.layers.attention import BertSelfAttention, RotaryPositions
 from qacg_models.layers.batch import Packing, per_token
 from qacg_models.layers.context import ContextFold, project
 from qacg_models.layers.embeddings import Dropout
-from qacg_models.layers.rotary import RotaryPositions
 
 
 def layer_norm(config, exists: bool) -> nn.Module:
