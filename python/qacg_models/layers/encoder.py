@@ -9,8 +9,8 @@ every model. A context, one embedding Ec per sequence, enters the other layers:
 
 Layers of ModernBERT (Warner et al., 2024; `config.modernbert`) normalise the inputs of both blocks instead of their
 outputs, except the input of the first layer's attention block; the output of the last layer is normalised too. Their
-feed-forward block is gated, and their attention has rotary positions (`RotaryPositions`). Layers that read a context read
-normalised hidden states.
+feed-forward block is gated, and their attention has rotary positions (`RotaryPositions`). Layers that read a context
+read normalised hidden states.
 
 N sequences may be B texts with different contexts. The layers below `context_from_layer` then run once per text.
 """
