@@ -187,14 +187,6 @@ class EncoderConfig(CheckedConfig):
         self.check()
 
     @classmethod
-    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
-        """Reads a configuration file as transformers does; a model type in `reads` becomes that of this class."""
-        found, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
-        if found.get("model_type") in cls.reads:
-            found = found | {"model_type": cls.model_type}
-        return found, kwargs
-
-    @classmethod
     def from_dict(cls, config_dict, **kwargs):
         """Builds a configuration as transformers does; drops stored label names if their number is not `num_labels`."""
         stored = config_dict.get("id2label")
