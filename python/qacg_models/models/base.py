@@ -54,7 +54,6 @@ _FIXED = {
     "directionality": "bidi",
     "pooler_type": "first_token_transform",
 }
-_MODERNBERT = ("rotary_theta", "local_rotary_theta", "local_attention", "local_layers")
 # Sizes of a pooler that BERT does not have. Published configurations have them beside pooler_type; they are dropped.
 _OTHER_POOLER_FIELDS = ("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
 
@@ -122,7 +121,7 @@ class EncoderConfig(CheckedConfig):
         modernbert: None for layers of BERT. For layers of ModernBERT, whose position_ids must be 0, 1, ... or None, a
             dict with local_layers, the list of the indices of layers in which a token attends to tokens at a distance
             of at most local_attention // 2; local_attention; and rotary_theta and local_rotary_theta, the bases of the
-            rotary positions in other layers and in local layers.
+            rotary positions in other layers and in local layers. Conversion writes the dict, which is not checked.
         **kwargs: fields of every transformers configuration.
     """
 
@@ -231,22 +230,7 @@ class EncoderConfig(CheckedConfig):
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         if self.embedding_size is not None:
             check_integer("embedding_size", self.embedding_size, 1)
-        if self.modernbert is not None:
-            self._check_modernbert(self.modernbert)
         super().check()
-
-    def _check_modernbert(self, fields: object) -> None:
-        if not isinstance(fields, dict) or sorted(fields) != sorted(_MODERNBERT):
-            raise ValueError(f"modernbert: expected None or a dict with {', '.join(_MODERNBERT)}, got {fields!r}")
-        for field in ("rotary_theta", "local_rotary_theta"):
-            check_number(f"modernbert.{field}", fields[field], at_least=1.0)
-        check_integer("modernbert.local_attention", fields["local_attention"], 0)
-        if not isinstance(fields["local_layers"], list):
-            raise TypeError(f"modernbert.local_layers: expected a list, got {fields['local_layers']!r}")
-        for layer in fields["local_layers"]:
-            check_integer("modernbert.local_layers", layer, 0, below=self.num_hidden_layers)
-        if (size := self.hidden_size // self.num_attention_heads) % 2:
-            raise ValueError(f"modernbert: expected heads of an even size, which rotary positions need, got {size}")
 
 
 def _contents(config: PreTrainedConfig) -> dict[str, Any]:
