@@ -69,7 +69,6 @@ class CheckpointLoading:
         ignore_mismatched_sizes: bool = False,
         output_loading_info: bool = False,
         subfolder: str = "",
-        weights_only: bool = True,
         **kwargs,  # configuration fields, and the other options of transformers' from_pretrained
     ):
         """Loads a checkpoint of this package, of a published program, or of the encoder only.
@@ -92,7 +91,6 @@ class CheckpointLoading:
             ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
             output_loading_info: also return the loading info of transformers, with the report under the key "report".
             subfolder: folder of the checkpoint inside the folder or repository.
-            weights_only: must be True.
             **kwargs: options of transformers' from_pretrained, such as `revision` and `dtype`. Unless `config` is a
                 configuration object, also fields that replace the fields of the configuration file.
 
@@ -101,16 +99,14 @@ class CheckpointLoading:
 
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
-            TypeError, ValueError: another argument is invalid, such as weights_only=False.
+            TypeError, ValueError: another argument is invalid.
             OSError: a file cannot be read, or the path does not exist and the download from the hub failed.
         """
-        if not weights_only:
-            raise ValueError("weights_only: expected True, got False. Pickled code never runs.")
         name: Any = pretrained_model_name_or_path
         if name is None:
             kwargs |= {"ignore_mismatched_sizes": ignore_mismatched_sizes, "output_loading_info": output_loading_info}
             return super().from_pretrained(None, *model_args, config=config, **kwargs)
-        for other in ("state_dict", "gguf_file", "use_safetensors", "variant"):
+        for other in ("state_dict", "gguf_file", "use_safetensors", "variant", "weights_only"):
             if kwargs.get(other) is not None:
                 raise ValueError(f"{other}: expected None with the checkpoint {name}, got a value. Omit {other}.")
         download = {option: kwargs.pop(option) for option in _DOWNLOAD if option in kwargs}
