@@ -157,12 +157,7 @@ class QuestionAnswerer:
             context: the text that may contain the answer.
 
         Returns:
-            The answer with its score and its position in the text.
-
-        Raises:
-            InputError: `question` or `context` is not a text with a token; the tokenizer is not fast; or `max_length`
-                and `stride` leave no tokens for the text.
-            TypeError: the model's output has no `start_logits` or no `end_logits`.
+            The answer with its score and its position in the text; errors are those of `answers`.
         """
         return self.answers(question, context, 1)[0]
 

@@ -45,10 +45,6 @@ class MultiHeadedAttention(nn.Module):
         use_final_linear: True: merge the heads and project them; False: return the heads.
         blind_queries: result of a query that sees no key: "zeros", or as published the "average" of all values.
 
-    Raises:
-        TypeError: an argument has the wrong type; the message names it.
-        ValueError: an argument is out of range; the message names it.
-
     Example:
         >>> attention = MultiHeadedAttention(head_count=2, model_dim=8).eval()
         >>> x = torch.zeros(1, 5, 8)
@@ -316,9 +312,6 @@ class PositionalEncoding(nn.Module):
         Args:
             emb: (B, L, dim).
             step: the position of every vector in `emb`, at least 0; None: the vectors have the positions 0 to L - 1.
-
-        Raises:
-            TypeError, ValueError: an argument is invalid, or a position is negative or not below max_len.
         """
         check_shape("emb", emb, ("B", "L", self.dim))
         if step is None:
@@ -374,8 +367,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             The hidden states (B, S, d_model); with output_attentions also the attention matrix (B, heads, S, S).
 
         Raises:
-            TypeError: an argument has the wrong type or dtype; the message names it.
-            ValueError: an argument has the wrong shape or value; the message names it.
+            ValueError: `query` is another tensor than `inputs`.
         """
         check_integer("iter", iter, 0)
         if query is not None and query is not inputs:
@@ -449,11 +441,6 @@ class TransformerInterEncoder(nn.Module):
 
         Returns:
             The scores (B, S), 0 for padding.
-
-        Raises:
-            TypeError: an argument has the wrong type or dtype; the message names it.
-            ValueError: an argument has the wrong shape or value; the message names it. Values of `mask` are checked on
-                the CPU and outside torch.compile only.
         """
         return self.logits(top_vecs, mask)[0].sigmoid() * (mask != 0)
 
@@ -463,7 +450,7 @@ class TransformerInterEncoder(nn.Module):
         """Returns the scores before the sigmoid, (B, S), undefined at padding; and maps (B, heads, S, S) on request.
 
         Raises:
-            ValueError: `mask` has other values than 0 and 1.
+            ValueError: `mask` has other values than 0 and 1, which are read on the CPU and outside torch.compile only.
         """
         check_shape("top_vecs", top_vecs, ("B", "S", self.d_model))
         check_shape("mask", mask, tuple(top_vecs.shape[:2]))

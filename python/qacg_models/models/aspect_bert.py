@@ -23,9 +23,6 @@ class AspectBertConfig(ContextFromLayerConfig):
     Args:
         **kwargs: fields of `ContextFromLayerConfig`, `ContextConfig` and `EncoderConfig`.
 
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
-
     Example:
         >>> AspectBertConfig(contexts=["price", "service"], num_labels=3, context_from_layer=11).context_id("service")
         1

@@ -59,7 +59,11 @@ _OTHER_POOLER_FIELDS = ("pooler_fc_size", "pooler_num_attention_heads", "pooler_
 
 
 class CheckedConfig(PreTrainedConfig):
-    """Base of all configurations of this package, which compare by all fields and raise TypeError for unknown ones."""
+    """Base of all configurations of this package, which compare by all fields.
+
+    Raises:
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
+    """
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

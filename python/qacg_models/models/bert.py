@@ -51,9 +51,6 @@ class PlainBertConfig(EncoderConfig):
             saved, but neither run nor trained.
         **kwargs: fields of `EncoderConfig`.
 
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
-
     Example:
         >>> PlainBertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, num_labels=3).num_labels
         3

@@ -38,9 +38,6 @@ class BertSumConfig(EncoderHeadConfig):
             Only documents without sentences have such queries, and the scores of these documents are always 0.
         **kwargs: fields of every transformers configuration.
 
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
-
     Example:
         >>> BertSumConfig(inter_layers=1).encoder.model_type
         'bert'

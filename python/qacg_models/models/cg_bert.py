@@ -31,9 +31,6 @@ class CGBertConfig(GatedContextConfig):
         **kwargs: other fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. The published name
             `A_prob_dropout_prob` is read as attention_probs_dropout_prob.
 
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
-
     Example:
         >>> CGBertConfig(contexts=["price", "service"], num_labels=3).context_id("service")
         1

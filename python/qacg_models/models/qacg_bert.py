@@ -39,9 +39,6 @@ class QACGBertConfig(GatedContextConfig):
         **kwargs: other fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. The dropout probability
             `attention_probs_dropout_prob` applies to the attention matrix A, and to context queries and keys.
 
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
-
     Example:
         >>> QACGBertConfig(contexts=["price", "service"], num_labels=3).context_id("service")
         1

@@ -56,9 +56,6 @@ class QueryAttentionConfig(EncoderHeadConfig):
             before the first separator are then the question.
         **kwargs: fields of every transformers configuration.
 
-    Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
-
     Example:
         >>> QueryAttentionConfig(head="convolutional").head_dropout
         0.3
