@@ -37,9 +37,6 @@ class AspectBertConfig(ContextFromLayerConfig):
 class AspectBertModel(ContextBertModel):
     """Aspect-BERT without a head: embeddings, encoder and pooler.
 
-    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
-    `config.output_attentions`). `output_gates=True` raises ValueError, since the model has no gates.
-
     Args:
         config: sizes, contexts, and the layer that reads the context.
 
@@ -64,9 +61,6 @@ class AspectBertModel(ContextBertModel):
 
 class AspectBertForSequenceClassification(ContextBertForSequenceClassification):
     """Aspect-BERT with a linear classifier on the pooled output.
-
-    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
-    `config.output_attentions`). `output_gates=True` raises ValueError, since the model has no gates.
 
     Args:
         config: sizes, contexts, and the layer that reads the context; `num_labels` or `id2label` gives the classes.

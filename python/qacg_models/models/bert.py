@@ -73,9 +73,6 @@ class PlainBertConfig(EncoderConfig):
 class BertModel(EncoderModel):
     """BERT without a head: embeddings, encoder and pooler.
 
-    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
-    `config.output_attentions`).
-
     Args:
         config: sizes, dropout probabilities and the kind of pooler.
         add_pooling_layer: False omits the pooler; `pooler_output` is then None.
@@ -141,9 +138,6 @@ class BertModel(EncoderModel):
 class BertForSequenceClassification(SequenceClassifier):
     """BERT with a linear classifier on the pooled output.
 
-    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
-    `config.output_attentions`).
-
     Args:
         config: sizes, dropout probabilities and the kind of pooler; `num_labels` or `id2label` gives the classes.
 
@@ -191,8 +185,7 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
     """BERT with two logits per token: one for the start and one for the end of an answer.
 
     By default the model has no pooler. With `config.answer_pooler` it has a pooler, which is loaded and saved, but not
-    used and not trained. The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
-    `config.output_attentions`).
+    used and not trained.
 
     Args:
         config: sizes, dropout probabilities, `outside_positions` and `answer_pooler`.

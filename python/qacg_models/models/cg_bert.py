@@ -24,9 +24,7 @@ class CGBertConfig(GatedContextConfig):
     The published code has `context_projection="head", lambda_bias=False`, which are the defaults.
 
     Args:
-        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
-            of each head by one shared matrix (head size x head size).
-        lambda_bias: whether the linear layers that compute the gates have biases.
+        context_projection, lambda_bias: see `GatedContextConfig`.
         gate_activation: "sigmoid" (the published code) or "tanh" (the paper).
         **kwargs: other fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. The published name
             `A_prob_dropout_prob` is read as attention_probs_dropout_prob.
@@ -105,9 +103,6 @@ class CGBertSequenceClassifierOutput(SequenceClassifierOutput):
 class CGBertModel(ContextBertModel):
     """CG-BERT without a head: embeddings, encoder and pooler.
 
-    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
-    `config.output_attentions`).
-
     Args:
         config: sizes, contexts, context projection and gates; see `CGBertConfig`.
 
@@ -130,9 +125,6 @@ class CGBertModel(ContextBertModel):
 
 class CGBertForSequenceClassification(ContextBertForSequenceClassification):
     """CG-BERT with a linear classifier on the pooled output.
-
-    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
-    `config.output_attentions`).
 
     Args:
         config: sizes, contexts, context projection and gates; see `CGBertConfig`. `num_labels` or `id2label` gives

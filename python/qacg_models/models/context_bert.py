@@ -90,7 +90,9 @@ class GatedContextConfig(ContextFromLayerConfig):
     """Configuration of an encoder whose self-attention reads a context through gates.
 
     Args:
-        context_projection, lambda_bias: see `QACGBertConfig`.
+        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
+            of each head by one shared matrix (head size x head size).
+        lambda_bias: whether the linear layers that compute the gates have biases.
         lambda_per_head: True: every head has its own gate weights (the paper); False: all heads share the gate weights
             (the published code).
         **kwargs: fields of `ContextFromLayerConfig`, `ContextConfig` and `EncoderConfig`. `initializer_range` does not

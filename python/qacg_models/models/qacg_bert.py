@@ -25,9 +25,7 @@ class QACGBertConfig(GatedContextConfig):
     code, and the default) and `pooler="attention", context_projection="head", lambda_bias=False`.
 
     Args:
-        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
-            of each head by one shared matrix (head size x head size).
-        lambda_bias: whether the linear layers that compute the gates have biases.
+        context_projection, lambda_bias: see `GatedContextConfig`.
         quasi_scale: alpha, the factor of the quasi-attention map; 1 in the published code.
         quasi_bias: number that is added to the scores of the quasi-attention map (published: 0); or "-log(keys)", which
             adds -log(n) for a query that attends to n keys. With "-log(keys)", a row of the map whose scores are all 0
@@ -127,9 +125,6 @@ class QACGBertSequenceClassifierOutput(SequenceClassifierOutput):
 class QACGBertModel(ContextBertModel):
     """QACG-BERT without a head: embeddings, encoder and pooler.
 
-    The attention implementations are "fused" and "eager". The default is "fused", or "eager" if
-    `config.output_attentions` is True.
-
     Args:
         config: sizes, contexts, context projection and gates; see `QACGBertConfig`.
 
@@ -153,9 +148,6 @@ class QACGBertModel(ContextBertModel):
 
 class QACGBertForSequenceClassification(ContextBertForSequenceClassification):
     """QACG-BERT with a linear classifier on the pooled output.
-
-    The attention implementations are "fused" and "eager". The default is "fused", or "eager" if
-    `config.output_attentions` is True.
 
     Args:
         config: sizes, contexts, context projection and gates; see `QACGBertConfig`. `num_labels` or `id2label` gives
