@@ -7,6 +7,6 @@
 | heads over any encoder, one head per module | `bertsum.py`, `query_attention.py` |
 | base classes of Aspect-BERT, CG-BERT and QACG-BERT | `context_bert.py` |
 | base classes of models with a head over any encoder | `encoder_head.py` |
-| texts of the arguments of `forward` | `arguments.py` |
-| base classes of all encoders, their classifiers and their configurations; losses; model cards | `base.py` |
+| base classes of all configurations | `configuration.py` |
+| base classes of all encoders and their classifiers; arguments of `forward`; model cards | `base.py` |
 """

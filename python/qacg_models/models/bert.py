@@ -14,6 +14,7 @@ Differences from transformers' BERT:
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     QuestionAnsweringModelOutput,
@@ -22,18 +23,19 @@ from transformers.modeling_outputs import (
 from transformers.utils import ModelOutput, can_return_tuple
 
 from qacg_kernels.call.validation import check_choice, check_flag
-from qacg_models.layers.batch import checked_head_mask
+from qacg_models.layers.batch import check_integers, checked_head_mask
 from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
 from qacg_models.layers.encoder import BertEncoder
-from qacg_models.models.arguments import documented
 from qacg_models.models.base import (
-    EncoderConfig,
+    IGNORED,
     EncoderModel,
     EncoderPreTrainedModel,
     SequenceClassifier,
+    documented,
+    mean_cross_entropy,
     requested,
-    span_loss,
 )
+from qacg_models.models.configuration import EncoderConfig
 
 OUTSIDE_POSITIONS = ("ignore", "clamp")
 
@@ -179,6 +181,46 @@ class BertForSequenceClassification(SequenceClassifier):
             max_seqlen=max_seqlen,
             output_attentions=output_attentions,
         )
+
+
+def span_loss(
+    start_logits: Tensor,
+    end_logits: Tensor,
+    start_positions: Tensor | None,
+    end_positions: Tensor | None,
+    outside: str,
+) -> Tensor | None:
+    """Returns the mean of the cross-entropies of the first and the last token of an answer; None without positions.
+
+    Logits are (B, L), positions (B) or (B, 1) int64 or int32. Each cross-entropy is averaged over the batch, without
+    positions of L or more, whose answers are in another window of a long document. With outside="ignore", positions
+    below 0 are left out too, and the average of no positions is 0. "clamp", as published, moves positions below 0 to
+    the first token, and the average of no positions is NaN.
+
+    Raises:
+        TypeError, ValueError: positions are missing or have a wrong dtype or shape; the message names the argument.
+    """
+    if (start_positions is None) != (end_positions is None):
+        given, missing = ("start", "end") if end_positions is None else ("end", "start")
+        raise ValueError(f"{missing}_positions: expected a tensor if {given}_positions is given, got None. Pass both.")
+    if start_positions is None or end_positions is None:
+        return None
+    batch, length = start_logits.shape
+    losses = []
+    for name, logits, positions in (
+        ("start_positions", start_logits, start_positions),
+        ("end_positions", end_logits, end_positions),
+    ):
+        check_integers(name, positions)
+        if tuple(positions.shape) not in ((batch,), (batch, 1)):
+            raise ValueError(f"{name}: expected shape ({batch},) or ({batch}, 1), got shape {tuple(positions.shape)}")
+        positions = positions.long().reshape(-1)
+        if outside == "clamp":
+            losses.append(F.cross_entropy(logits, positions.clamp(0, length), ignore_index=length))
+        else:
+            absent = (positions < 0) | (positions >= length)
+            losses.append(mean_cross_entropy(logits, positions.masked_fill(absent, IGNORED)))
+    return (losses[0] + losses[1]) / 2
 
 
 class BertForQuestionAnswering(EncoderPreTrainedModel):

@@ -17,8 +17,7 @@ from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.fitting import BERTSUM_ALIASES
 from qacg_models.layers.batch import check_ids, check_tensor
 from qacg_models.layers.bertsum import BLIND_QUERIES, PositionalEncoding, TransformerInterEncoder
-from qacg_models.models.arguments import documented
-from qacg_models.models.base import IGNORED, requested
+from qacg_models.models.base import IGNORED, documented, requested
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.utils.fields import check_integer, check_probability
 

@@ -17,8 +17,8 @@ from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_models.layers.batch import check_ids, checked_context_ids
 from qacg_models.layers.embeddings import POOLERS, BertEmbeddings
 from qacg_models.layers.encoder import BertEncoder, ContextBertEncoder
-from qacg_models.models.arguments import documented
-from qacg_models.models.base import ASPECT_SENTIMENT, EncoderConfig, EncoderModel, SequenceClassifier, requested
+from qacg_models.models.base import ASPECT_SENTIMENT, EncoderModel, SequenceClassifier, documented, requested
+from qacg_models.models.configuration import EncoderConfig
 from qacg_models.utils.fields import check_integer
 
 CONTEXT_PROJECTIONS = ("hidden", "head")

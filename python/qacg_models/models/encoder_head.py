@@ -13,7 +13,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
 from qacg_models.layers.batch import check_ids, check_position_ids, checked_tokens, key_mask
-from qacg_models.models.base import CheckedConfig, CommonModel, requested
+from qacg_models.models.base import CommonModel, requested
+from qacg_models.models.configuration import CheckedConfig
 
 
 class EncoderHeadConfig(CheckedConfig):

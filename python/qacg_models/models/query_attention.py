@@ -24,9 +24,8 @@ from transformers.utils import ModelOutput, can_return_tuple
 from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.layers.batch import check_ids
-from qacg_models.models.arguments import documented
-from qacg_models.models.base import IGNORED, mean_cross_entropy, span_loss
-from qacg_models.models.bert import OUTSIDE_POSITIONS
+from qacg_models.models.base import IGNORED, documented, mean_cross_entropy
+from qacg_models.models.bert import OUTSIDE_POSITIONS, span_loss
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.utils.fields import check_integer, check_number, check_probability
 

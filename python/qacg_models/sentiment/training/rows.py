@@ -24,7 +24,7 @@ from qacg_models.utils.text import counted
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from qacg_models.models.base import EncoderConfig
+    from qacg_models.models.configuration import EncoderConfig
 
 # The accuracy of 20,000 rows has a standard error of at most 0.35 points; more rows would only take longer.
 MAX_EVALUATED = 20_000
