@@ -198,7 +198,7 @@ def span_loss(
     the first token, and the average of no positions is NaN.
 
     Raises:
-        TypeError, ValueError: positions are missing or have a wrong dtype or shape; the message names the argument.
+        ValueError: positions are missing or have a wrong shape; the message names the argument.
     """
     if (start_positions is None) != (end_positions is None):
         given, missing = ("start", "end") if end_positions is None else ("end", "start")
