@@ -107,29 +107,26 @@ def position(i, dim):
 
 
 def encoder_layer(w, number, x, sentence, *, heads, softmax=row_without_hidden_keys):
-    """x: (S, model); sentence: (S) booleans, True for a sentence. Returns (S, model) and maps (H, S, S)."""
+    """x: (S, model); sentence: (S) booleans, True for a sentence. Returns (S, model)."""
     normed = x if number == 0 else layer_norm(w, "layer_norm", x, EPS)
     hidden = (~sentence).expand(len(sentence), -1).unsqueeze(0)
     batch = normed.unsqueeze(0)
     found = multi_headed_attention(below(w, "self_attn."), batch, batch, batch, hidden, heads=heads, softmax=softmax)
-    return feed_forward(below(w, "feed_forward."), x + found["out"][0]), found["maps"][0]
+    return feed_forward(below(w, "feed_forward."), x + found["out"][0])
 
 
 def inter_encoder(w, top_vecs, sentence, *, heads, layers, softmax=row_without_hidden_keys):
-    """top_vecs: (B, S, model); sentence: (B, S) booleans. Scores and logits (B, S), maps per layer (B, H, S, S)."""
-    every_logit, every_map = [], []
+    """top_vecs: (B, S, model); sentence: (B, S) booleans. Scores and logits (B, S)."""
+    every_logit = []
     for vectors, real in zip(top_vecs, sentence):
         table = torch.stack([position(i, vectors.shape[-1]) for i in range(len(real))]).to(vectors.dtype)
         x = vectors * real.unsqueeze(-1) + table
-        maps = []
         for n in range(layers):
-            x, weights = encoder_layer(below(w, f"transformer_inter.{n}."), n, x, real, heads=heads, softmax=softmax)
-            maps.append(weights)
+            x = encoder_layer(below(w, f"transformer_inter.{n}."), n, x, real, heads=heads, softmax=softmax)
         every_logit.append(linear(w, "wo", layer_norm(w, "layer_norm", x, EPS))[:, 0])
-        every_map.append(maps)
     logits = torch.stack(every_logit)
     scores = sentence / (1 + torch.exp(-logits))
-    return {"scores": scores, "logits": logits, "maps": [torch.stack(ts) for ts in zip(*every_map)]}
+    return {"scores": scores, "logits": logits}
 
 
 def sentence_loss(logits, labels, counted):

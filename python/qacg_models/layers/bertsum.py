@@ -352,8 +352,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         query: Tensor | None,
         inputs: Tensor,
         mask: Tensor,
-        output_attentions: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Tensor:
         """Runs self-attention, then the feed-forward block.
 
         Args:
@@ -361,10 +360,9 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             query: None or the tensor `inputs`; not used, as in the published layer.
             inputs: (B, S, d_model).
             mask: (B, S) of any dtype, nonzero where a key is hidden.
-            output_attentions: also return the attention matrix.
 
         Returns:
-            The hidden states (B, S, d_model); with output_attentions also the attention matrix (B, heads, S, S).
+            The hidden states (B, S, d_model).
 
         Raises:
             ValueError: `query` is another tensor than `inputs`.
@@ -378,10 +376,8 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         check_shape("mask", mask, tuple(inputs.shape[:2]))
         check_input_dtype("inputs", inputs, self.self_attn.linear_query)
         x = inputs if iter == 0 else self.layer_norm(inputs)
-        attended = self.self_attn(x, x, x, mask=mask.unsqueeze(1), output_attentions=output_attentions)
-        attended, weights = attended if output_attentions else (attended, None)
-        out = self.feed_forward(inputs + self.dropout(attended))
-        return (out, weights) if output_attentions else out
+        attended = self.self_attn(x, x, x, mask=mask.unsqueeze(1))
+        return self.feed_forward(inputs + self.dropout(attended))
 
 
 class TransformerInterEncoder(nn.Module):
@@ -442,12 +438,10 @@ class TransformerInterEncoder(nn.Module):
         Returns:
             The scores (B, S), 0 for padding.
         """
-        return self.logits(top_vecs, mask)[0].sigmoid() * (mask != 0)
+        return self.logits(top_vecs, mask).sigmoid() * (mask != 0)
 
-    def logits(
-        self, top_vecs: Tensor, mask: Tensor, output_attentions: bool = False
-    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
-        """Returns the scores before the sigmoid, (B, S), undefined at padding; and maps (B, heads, S, S) on request.
+    def logits(self, top_vecs: Tensor, mask: Tensor) -> Tensor:
+        """Returns the scores before the sigmoid, (B, S), undefined at padding.
 
         Raises:
             ValueError: `mask` has other values than 0 and 1, which are read on the CPU and outside torch.compile only.
@@ -460,10 +454,6 @@ class TransformerInterEncoder(nn.Module):
         # masked_fill instead of a product with the mask, since 0 * NaN is NaN.
         x = top_vecs.masked_fill(~sentence.unsqueeze(-1), 0.0) + self.pos_emb.positions(top_vecs.shape[1])
         check_input_dtype("top_vecs", x, self.wo)  # x, since adding positions widens inputs of a narrower dtype
-        maps = []
         for i, layer in enumerate(self.transformer_inter):
-            x = layer(i, None, x, ~sentence, output_attentions)
-            if output_attentions:
-                x, weights = x
-                maps.append(weights)
-        return self.wo(self.layer_norm(x)).squeeze(-1), tuple(maps) if output_attentions else None
+            x = layer(i, None, x, ~sentence)
+        return self.wo(self.layer_norm(x)).squeeze(-1)

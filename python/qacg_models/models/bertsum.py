@@ -17,7 +17,7 @@ from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.fitting import BERTSUM_ALIASES
 from qacg_models.layers.batch import check_ids, check_tensor
 from qacg_models.layers.bertsum import BLIND_QUERIES, PositionalEncoding, TransformerInterEncoder
-from qacg_models.models.base import IGNORED, documented, requested
+from qacg_models.models.base import IGNORED, documented
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.utils.fields import check_integer, check_probability
 
@@ -86,8 +86,6 @@ class BertSumOutput(ModelOutput):
         logits: (B, S), the scores before the sigmoid; undefined at padding.
         hidden_states: hidden states of the encoder; None unless requested.
         attentions: attention matrices of the encoder; None unless requested.
-        inter_attentions: attention matrices over sentences, (B, heads, S, S) per layer; None unless attentions are
-            requested.
 
     Example:
         >>> import torch
@@ -100,7 +98,6 @@ class BertSumOutput(ModelOutput):
     logits: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
-    inter_attentions: tuple[Tensor, ...] | None = None
 
 
 class BertSumForExtractiveSummarization(EncoderHeadModel):
@@ -181,15 +178,13 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         hidden = encoded.last_hidden_state
         sentence = sentence_positions >= 0
         places = sentence_positions.long().clamp_min(0).unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
-        maps = requested(output_attentions, self.config.output_attentions)
-        logits, inter_attentions = self.encoder.logits(hidden.gather(1, places), sentence, maps)
+        logits = self.encoder.logits(hidden.gather(1, places), sentence)
         return BertSumOutput(
             loss=None if labels is None else sentence_loss(logits, labels, sentence),
             scores=logits.sigmoid() * sentence,
             logits=logits,
             hidden_states=encoded.hidden_states or None,
             attentions=encoded.attentions or None,
-            inter_attentions=inter_attentions,
         )
 
 
