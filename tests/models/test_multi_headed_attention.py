@@ -214,9 +214,6 @@ GOOD = torch.zeros(B, H, 4, D)
         "TypeError: mask: expected a tensor whose memory has its values, got CausalBias": {
             "mask": causal_upper_left(L, S)
         },
-        "TypeError: query: expected dtype torch.float32, that of the weights, got torch.float64. Convert one of them": {
-            "query": torch.zeros(B, L, MODEL).double()
-        },
         "TypeError: layer_cache: expected a dictionary or None, got list. Use empty_layer_cache().": {
             "layer_cache": [],
             "type": "self",
@@ -238,15 +235,9 @@ def test_attention_bad_input_raises(error, given):
         attention()(**{**tensors(), **given})
 
 
-@error_cases(
-    {
-        "TypeError: head_count: expected an integer, got '2'": {"head_count": "2"},
-        "ValueError: model_dim: expected a positive multiple of head_count = 2, got 0": {"model_dim": 0},
-    }
-)
-def test_attention_bad_settings_raise(error, given):
-    with raises(error):
-        MultiHeadedAttention(**{"head_count": 2, "model_dim": 8} | given)
+def test_attention_bad_size_raises():
+    with raises("ValueError: model_dim: expected a positive multiple of head_count = 2, got 0"):
+        MultiHeadedAttention(2, 0)
 
 
 def test_attention_dropout_of_one_has_zero_gradients():

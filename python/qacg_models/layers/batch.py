@@ -374,12 +374,10 @@ def check_tensor(name: str, x: object, expected: str = "a torch.Tensor") -> None
 def check_shape(name: str, x: object, expected: tuple[int | str, ...]) -> None:
     """Raises TypeError unless `x` is a tensor, and ValueError unless it has the expected shape.
 
-    A string stands for any size. The first one may be "...", for any number of dimensions.
+    A string stands for any size.
     """
     check_tensor(name, x)
-    sizes = expected[1:] if expected[0] == "..." else expected
-    found = x.shape[max(0, x.dim() - len(sizes)) :] if expected[0] == "..." else x.shape
-    if len(found) != len(sizes) or any(not isinstance(n, str) and n != size for n, size in zip(sizes, found)):
+    if len(x.shape) != len(expected) or any(not isinstance(n, str) and n != s for n, s in zip(expected, x.shape)):
         end = "," if len(expected) == 1 else ""
         raise ValueError(f"{name}: expected shape ({', '.join(map(str, expected))}{end}), got shape {tuple(x.shape)}")
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from qacg_kernels.attention_layers import check_input_dtype
-from qacg_kernels.call.validation import broadcasts, check_choice, check_flag, dense_tensor
+from qacg_kernels.call.validation import broadcasts, check_choice, dense_tensor
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.layers.attention import merge_heads, softmax_attention, softmax_map, split_heads
 from qacg_models.layers.batch import check_shape
@@ -62,10 +61,7 @@ class MultiHeadedAttention(nn.Module):
         blind_queries: str = "zeros",
     ):
         super().__init__()
-        check_integer("head_count", head_count, 1)
-        check_integer("model_dim", model_dim, 0)  # 0 raises the next ValueError
-        check_flag("use_final_linear", use_final_linear)
-        if model_dim < 1 or model_dim % head_count:
+        if head_count < 1 or model_dim < 1 or model_dim % head_count:
             raise ValueError(f"model_dim: expected a positive multiple of head_count = {head_count}, got {model_dim}")
         check_choice("blind_queries", blind_queries, BLIND_QUERIES)
         self.blind_queries = blind_queries
@@ -128,7 +124,6 @@ class MultiHeadedAttention(nn.Module):
         if layer_cache is not None and type is None:
             raise ValueError("type: expected 'self' or 'context' with a layer_cache, got None")
         check_shape("query", query, ("B", "length", self.model_dim))
-        check_input_dtype("query", query, self.linear_query)
         queries = split_heads(self.linear_query(query), self.head_count)
         keys, values = self._keys_and_values(key, value, query, queries, layer_cache, type)
         shape = (query.shape[0], query.shape[1], keys.shape[2])
@@ -186,8 +181,6 @@ class MultiHeadedAttention(nn.Module):
             check_shape(name, x, (batch, "length", self.model_dim))
         if value.shape[1] != key.shape[1]:
             raise ValueError(f"value: expected {key.shape[1]} positions as in `key`, got {value.shape[1]}")
-        check_input_dtype("key", key, self.linear_keys)
-        check_input_dtype("value", value, self.linear_values)
         projected = self.linear_keys(key), self.linear_values(value)
         return split_heads(projected[0], self.head_count), split_heads(projected[1], self.head_count)
 
@@ -246,8 +239,6 @@ class PositionwiseFeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.1):
         super().__init__()
-        check_integer("d_model", d_model, 1)
-        check_integer("d_ff", d_ff, 1)
         self.w_1 = nn.Linear(d_model, d_ff)
         self.w_2 = nn.Linear(d_ff, d_model)
         self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
@@ -255,9 +246,7 @@ class PositionwiseFeedForward(nn.Module):
         self.dropout_2 = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps x (..., d_model), in the dtype of the weights, to the shape of x; another input raises an error."""
-        check_shape("x", x, ("...", *self.layer_norm.normalized_shape))
-        check_input_dtype("x", x, self.w_1)
+        """Maps x (..., d_model), in the dtype of the weights, to the shape of x."""
         inner = self.dropout_1(F.gelu(self.w_1(self.layer_norm(x)), approximate="tanh"))
         return x + self.dropout_2(self.w_2(inner))
 
@@ -279,8 +268,6 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, dropout: float, dim: int, max_len: int = 5000):
         super().__init__()
-        check_integer("dim", dim, 1)
-        check_integer("max_len", max_len, 1)
         self.dim = dim
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("pe", torch.empty(1, max_len, dim))
@@ -367,14 +354,12 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         Raises:
             ValueError: `query` is another tensor than `inputs`.
         """
-        check_integer("iter", iter, 0)
         if query is not None and query is not inputs:
             raise ValueError(
                 "query: expected None or the tensor `inputs`, got another tensor. This layer is self-attention."
             )
         check_shape("inputs", inputs, ("B", "S", self.self_attn.model_dim))
         check_shape("mask", mask, tuple(inputs.shape[:2]))
-        check_input_dtype("inputs", inputs, self.self_attn.linear_query)
         x = inputs if iter == 0 else self.layer_norm(inputs)
         attended = self.self_attn(x, x, x, mask=mask.unsqueeze(1))
         return self.feed_forward(inputs + self.dropout(attended))
@@ -453,7 +438,6 @@ class TransformerInterEncoder(nn.Module):
             raise ValueError("mask: expected 1 for sentences and 0 for padding, got values other than 0 and 1")
         # masked_fill instead of a product with the mask, since 0 * NaN is NaN.
         x = top_vecs.masked_fill(~sentence.unsqueeze(-1), 0.0) + self.pos_emb.positions(top_vecs.shape[1])
-        check_input_dtype("top_vecs", x, self.wo)  # x, since adding positions widens inputs of a narrower dtype
         for i, layer in enumerate(self.transformer_inter):
             x = layer(i, None, x, ~sentence)
         return self.wo(self.layer_norm(x)).squeeze(-1)
