@@ -151,17 +151,16 @@ class Report:
     source: str  # the file or index
     layout: str  # description of the tensor names in the source
     model: str  # name of the model's class
-    loaded: list[str] = field(default_factory=list)  # tensors with values from the source, reshaped ones included
+    loaded: list[str] = field(default_factory=list)  # tensors with values from the source
     missing: list[str] = field(default_factory=list)  # tensors of the model without values from the source
     unexpected: list[str] = field(default_factory=list)  # names in the source of tensors that the model does not have
     unused: list[str] = field(default_factory=list)  # names in the source of tensors that the model does not require
-    reshaped: dict[str, str] = field(default_factory=dict)  # the change of each tensor whose shape differs
     notes: list[str] = field(default_factory=list)  # other decisions, one sentence each
 
     @property
     def clean(self) -> bool:
-        """Whether every tensor of the model was loaded unchanged, and the source has no unexpected tensor."""
-        return not (self.missing or self.unexpected or self.reshaped)
+        """Whether every tensor of the model was loaded, and the source has no unexpected tensor."""
+        return not (self.missing or self.unexpected)
 
     def __str__(self) -> str:
         lines = [
@@ -171,9 +170,6 @@ class Report:
         for title in ("missing", "unexpected", "unused"):
             if names := getattr(self, title):
                 lines += [f"{title:<12}{len(names)}", *(f"    {name}" for name in _collapsed(names))]
-        if self.reshaped:
-            lines.append(f"reshaped    {len(self.reshaped)}")
-            lines += [f"    {name}: {how}" for name, how in self.reshaped.items()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -246,7 +242,6 @@ class Permissions:
     # Initialise at random the missing tensors of the encoder, and of parts that the checkpoint contains incompletely.
     # Parts that it does not contain at all need no permission.
     initialize_missing: bool = False
-    truncate_contexts: bool = False  # drop the last context embeddings
     ignore_mismatched_sizes: bool = False  # initialise the head at random if the checkpoint's head has another size
     drop_unplaced: bool = False  # drop tensors that the format of a conversion cannot store, such as contexts
 
@@ -255,7 +250,7 @@ NOTHING = Permissions()
 
 
 def asking_for(permission: str) -> str:
-    """Returns a permission with its flag: `truncate_contexts (qacg convert --allow truncate-contexts)`."""
+    """Returns a permission with its flag: `drop_unplaced (qacg convert --allow drop-unplaced)`."""
     return f"{permission} (qacg convert --allow {permission.replace('_', '-')})"
 
 
@@ -287,13 +282,12 @@ def fit(
         if tensor is None or (tensor.shape != shape and in_head and permissions.ignore_mismatched_sizes):
             report.missing.append(name)
             continue
-        if name == CONTEXTS and tensor.shape != shape and tensor.shape[1:] == shape[1:]:
-            report.reshaped[name] = f"{tensor.shape[0]} rows cut to {shape[0]}"
-            tensor = _first_contexts(place, tensor, shape, permissions)
         if not tensor.is_floating_point() and name not in buffers:
             raise CheckpointError(f"{place}: expected a floating-point dtype, got {tensor.dtype}")
         if tensor.shape != shape:
             hint = f". Set {asking_for('ignore_mismatched_sizes')} to initialise it at random." if in_head else ""
+            if name == CONTEXTS and tensor.shape[1:] == shape[1:]:
+                hint = f". The checkpoint was trained with {tensor.shape[0]} contexts. Set contexts to their names."
             raise CheckpointError(f"{place}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}{hint}")
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise CheckpointError(f"{place}: expected finite values, got NaN or infinity")
@@ -332,14 +326,3 @@ def _check_missing(
                 f"{loaded[kind]}, without {some(names)}. Set {asking_for('initialize_missing')} to initialise them at "
                 "random."
             )
-
-
-def _first_contexts(place: str, tensor: Tensor, shape: torch.Size, permissions: Permissions) -> Tensor:
-    """Returns as many context embeddings as the model has, which must be permitted."""
-    had, expected = tensor.shape[0], shape[0]
-    if had > expected and permissions.truncate_contexts:
-        return tensor[:expected]
-    advice = "The checkpoint has no trained values for more contexts."
-    if had > expected:
-        advice = f"Set contexts to {had} names, or fewer with {asking_for('truncate_contexts')}."
-    raise CheckpointError(f"{place}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}. {advice}")

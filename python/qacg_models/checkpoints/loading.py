@@ -65,7 +65,6 @@ class CheckpointLoading:
         *model_args,
         config: PreTrainedConfig | str | Path | None = None,
         initialize_missing: bool = False,
-        truncate_contexts: bool = False,
         ignore_mismatched_sizes: bool = False,
         output_loading_info: bool = False,
         subfolder: str = "",
@@ -77,7 +76,7 @@ class CheckpointLoading:
         converted from TensorFlow. A head over any encoder reads its own checkpoints, and those of the encoder, whose
         tensor names may have any prefix.
 
-        A logger reports loaded, missing, unexpected and reshaped tensors, at level WARNING unless all tensors match.
+        A logger reports loaded, missing and unexpected tensors, at level WARNING unless all tensors match.
         Parts that the checkpoint does not contain (a head, a pooler, the context layers) keep their initial values.
 
         Args:
@@ -87,7 +86,6 @@ class CheckpointLoading:
             config: a configuration, or its file or folder; None: the file beside the weights. A head over an encoder
                 requires it for the checkpoint of the encoder only, whose configuration does not describe the head.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks.
-            truncate_contexts: drop the last context embeddings if the checkpoint has more than `contexts` has names.
             ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
             output_loading_info: also return the loading info of transformers, with the report under the key "report".
             subfolder: folder of the checkpoint inside the folder or repository.
@@ -120,7 +118,7 @@ class CheckpointLoading:
             *model_args,
             config=config,
             overrides=fields,
-            permissions=Permissions(initialize_missing, truncate_contexts, ignore_mismatched_sizes),
+            permissions=Permissions(initialize_missing, ignore_mismatched_sizes),
             **kwargs,
         )
         report: Report = info["report"]

@@ -10,7 +10,7 @@ from qacg_models.cli.flags import add_set_flag
 # The formats of conversion.py. Importing that module for a help text would be slow; a test compares both.
 FORMATS = ("own", "huggingface")
 # Values of --allow: the fields of Permissions.
-ALLOWED = ("initialize-missing", "truncate-contexts", "ignore-mismatched-sizes", "drop-unplaced")
+ALLOWED = ("initialize-missing", "ignore-mismatched-sizes", "drop-unplaced")
 
 USES_MODELS = True
 HELP = "convert checkpoints of BERT and of the released code to models of this package"
@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=ALLOWED,
         metavar="WHAT",
         help="what may differ from SRC: initialize-missing, random weights for tensors that SRC lacks;"
-        " ignore-mismatched-sizes, a random head if its size differs; truncate-contexts, the first contexts, as"
-        " many as --set contexts=[...] has; drop-unplaced, no tensors that --to huggingface lacks",
+        " ignore-mismatched-sizes, a random head if its size differs; drop-unplaced, no tensors that --to huggingface"
+        " lacks",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
