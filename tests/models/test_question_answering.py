@@ -7,11 +7,8 @@ import pytest
 import torch
 from encoders import roberta_config
 from errors import error_cases, raises
-from model_sizes import TINY
 from parity import random
 from qacg_models import (
-    BertModel,
-    PlainBertConfig,
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
     QuestionAnswerer,
@@ -203,12 +200,6 @@ def test_answers_bad_question_raises(tokenizer, call, message):
 def test_answerer_bad_setting_raises(tokenizer, error, given):
     with raises(error):
         QuestionAnswerer(**{"model": Pointer({}, {}), "tokenizer": tokenizer} | given)
-
-
-def test_answers_of_another_model_raise(tokenizer):
-    model = BertModel(PlainBertConfig(**TINY | {"vocab_size": len(tokenizer)}))
-    with raises("TypeError: model: expected outputs with start_logits and end_logits, got BaseModelOutput"):
-        QuestionAnswerer(model, tokenizer, stride=2).answer("Where?", "Some text.")
 
 
 def test_answerer_bad_tokenizer_raises(tokenizer):
