@@ -81,7 +81,7 @@ class CheckpointLoading:
 
         Args:
             pretrained_model_name_or_path: a folder, a file of weights with its configuration beside it, or the name of
-                a repository on the hub; None: the weights are those of the argument `state_dict`.
+                a repository on the hub.
             *model_args: arguments of the constructor after the configuration.
             config: a configuration, or its file or folder; None: the file beside the weights. A head over an encoder
                 requires it for the checkpoint of the encoder only, whose configuration does not describe the head.
@@ -101,9 +101,6 @@ class CheckpointLoading:
             OSError: a file cannot be read, or the path does not exist and the download from the hub failed.
         """
         name: Any = pretrained_model_name_or_path
-        if name is None:
-            kwargs |= {"ignore_mismatched_sizes": ignore_mismatched_sizes, "output_loading_info": output_loading_info}
-            return super().from_pretrained(None, *model_args, config=config, **kwargs)
         for other in ("state_dict", "gguf_file", "use_safetensors", "variant", "weights_only"):
             if kwargs.get(other) is not None:
                 raise ValueError(f"{other}: expected None with the checkpoint {name}, got a value. Omit {other}.")
