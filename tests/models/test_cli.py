@@ -292,9 +292,9 @@ def test_load_trained_without_the_head_raises(model, tmp_path):
 
 
 def test_package_runs_as_the_command(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["qacg_models", "--version"])
+    monkeypatch.setattr(sys, "argv", ["qacg_models.cli", "--version"])
     with pytest.raises(SystemExit) as stopped:
-        runpy.run_module("qacg_models", run_name="__main__")
+        runpy.run_module("qacg_models.cli", run_name="__main__")
     assert stopped.value.code == 0
     assert capsys.readouterr().out == f"qacg {qacg_kernels.__version__}\n"
 

@@ -1,3 +1,0 @@
-"""Runs `qacg` as `python -m qacg_models`."""
-
-import qacg_models.cli.__main__  # noqa: F401
