@@ -38,12 +38,12 @@ def row_as_published(t, seen):
 
 
 def attend(queries, keys, values, hidden, graph=None, softmax=row_without_hidden_keys):
-    """Returns the outputs (H, L, D) and attention maps (H, L, T) of one document.
+    """Returns the outputs (H, L, D) of one document.
 
     queries, keys, values: lists over heads of (L, D), (T, D), (T, D). hidden: (L, T) booleans. graph: None or (L, T),
     for the last head. softmax: one of the two functions above.
     """
-    outs, maps = [], []
+    outs = []
     for h, (q, k, v) in enumerate(zip(queries, keys, values)):
         rows = []
         for i in range(q.shape[0]):
@@ -52,9 +52,8 @@ def attend(queries, keys, values, hidden, graph=None, softmax=row_without_hidden
                 kept = row * graph[i]
                 row = kept / (kept.sum() + 1e-9)
             rows.append(row)
-        maps.append(torch.stack(rows))
-        outs.append(maps[-1] @ v)
-    return torch.stack(outs), torch.stack(maps)
+        outs.append(torch.stack(rows) @ v)
+    return torch.stack(outs)
 
 
 def multi_headed_attention(
@@ -72,9 +71,9 @@ def multi_headed_attention(
     """A batch. hidden: (B, L, T) booleans; graph: None or (B, L, T).
 
     past: keys and values (B, H, T, D) of earlier steps; keys and values are then projected from the query.
-    Returns output (B, L, model), unmerged heads (B, H, L, D), maps, and keys and values (B, H, T, D).
+    Returns output (B, L, model), unmerged heads (B, H, L, D), and keys and values (B, H, T, D).
     """
-    found = {name: [] for name in ("out", "heads", "maps", "keys", "values")}
+    found = {name: [] for name in ("out", "heads", "keys", "values")}
     for b in range(query.shape[0]):
         q = heads_of(linear(w, "linear_query", query[b]), heads)
         sources = (query[b], query[b]) if past is not None else (key[b], value[b])
@@ -83,10 +82,10 @@ def multi_headed_attention(
         if past is not None:
             k = [torch.cat(pair) for pair in zip(past[0][b], k)]
             v = [torch.cat(pair) for pair in zip(past[1][b], v)]
-        out, maps = attend(q, k, v, hidden[b], None if graph is None else graph[b], softmax)
+        out = attend(q, k, v, hidden[b], None if graph is None else graph[b], softmax)
         merged = torch.cat(list(out), -1)
         found["out"].append(linear(w, "final_linear", merged) if "final_linear.weight" in w else merged)
-        for name, t in (("heads", out), ("maps", maps), ("keys", torch.stack(k)), ("values", torch.stack(v))):
+        for name, t in (("heads", out), ("keys", torch.stack(k)), ("values", torch.stack(v))):
             found[name].append(t)
     return {name: torch.stack(ts) for name, ts in found.items()}
 

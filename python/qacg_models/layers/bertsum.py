@@ -85,9 +85,7 @@ class MultiHeadedAttention(nn.Module):
         layer_cache: dict[str, Tensor | None] | None = None,
         type: str | None = None,
         predefined_graph_1: Tensor | None = None,
-        *,
-        output_attentions: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Tensor:
         """Attends from `query` to `key` and `value`.
 
         Args:
@@ -104,11 +102,9 @@ class MultiHeadedAttention(nn.Module):
             type: the entries of the cache to use, "self" or "context". Without a cache, `type` has no effect.
             predefined_graph_1: (B, L, T), or 1 in any of these dimensions; None: no graph. The attention matrix of the
                 last head is multiplied by the graph; then each row is divided by its sum + 1e-9.
-            output_attentions: also return the attention matrix (B, H, L, T) after dropout.
 
         Returns:
-            The output (B, L, model_dim), or (B, H, L, D) without the final linear layer; with output_attentions also
-            the attention matrix.
+            The output (B, L, model_dim), or (B, H, L, D) without the final linear layer.
 
         Raises:
             TypeError: an argument or a cache entry has the wrong type or dtype; the message names it.
@@ -135,17 +131,12 @@ class MultiHeadedAttention(nn.Module):
             queries, visible = queries.masked_fill(blind, 0.0), visible | blind
         heads, dropout_p = (queries, keys, values), self.dropout.p if self.training else 0.0
         fused = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
-        if output_attentions:
-            out, weights = _plain(*heads, visible, graph, dropout_p)
-        elif graph is None:
-            out, weights = softmax_attention(*heads, visible, **fused)
+        if graph is None:
+            out, _ = softmax_attention(*heads, visible, **fused)
         else:
             others, _ = softmax_attention(*(x[:, :-1] for x in heads), visible, **fused)
-            last, _ = _plain(*(x[:, -1:] for x in heads), visible, graph, dropout_p)
-            out, weights = torch.cat((others, last), 1), None
-        if self.use_final_linear:
-            out = self.final_linear(merge_heads(out))
-        return (out, weights) if output_attentions else out
+            out = torch.cat((others, _through_graph(*(x[:, -1:] for x in heads), visible, graph, dropout_p)), 1)
+        return self.final_linear(merge_heads(out)) if self.use_final_linear else out
 
     def _keys_and_values(self, key, value, query, queries, layer_cache, type) -> tuple[Tensor, Tensor]:
         """Returns keys and values of all heads, (B, H, T, D) each; reads and fills the cache."""
@@ -206,22 +197,16 @@ def _of_all_heads(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
     return x.unsqueeze(1)
 
 
-def _plain(
-    query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, graph: Tensor | None, dropout_p: float
-) -> tuple[Tensor, Tensor]:
-    """Returns softmax attention by plain operations, and the attention matrix after dropout.
-
-    `graph`, None or broadcastable to (B, 1, L, T), multiplies the matrix of the last head.
-    """
+def _through_graph(
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, graph: Tensor, dropout_p: float
+) -> Tensor:
+    """Returns softmax attention of one head, (B, 1, L, D), whose matrix is multiplied by the graph (B, 1, L, T)."""
     weights = softmax_map(query, key, visible)
-    if graph is not None:
-        # At least float32: in float16 the epsilon rounds to 0, and an empty row would be 0 / 0.
-        wide = torch.promote_types(weights.dtype, torch.float32)
-        last = weights[:, -1:].to(wide) * graph.to(wide)
-        last = last / (last.sum(-1, keepdim=True) + GRAPH_EPSILON)
-        weights = torch.cat((weights[:, :-1], last.to(weights.dtype)), 1)
-    weights = F.dropout(weights, dropout_p, training=dropout_p > 0)
-    return weights @ value, weights
+    # At least float32: in float16 the epsilon rounds to 0, and an empty row would be 0 / 0.
+    wide = torch.promote_types(weights.dtype, torch.float32)
+    kept = weights.to(wide) * graph.to(wide)
+    kept = kept / (kept.sum(-1, keepdim=True) + GRAPH_EPSILON)
+    return F.dropout(kept.to(weights.dtype), dropout_p, training=dropout_p > 0) @ value
 
 
 class PositionwiseFeedForward(nn.Module):
