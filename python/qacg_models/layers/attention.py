@@ -57,7 +57,7 @@ def softmax_attention(
     "fused" is faster on the CPU than that of "sdpa", which is faster at inference.
     """
     if implementation == "sdpa" and not want_map:
-        return _sdpa(query, key, value, mask, dropout_p), None
+        return sdpa(query, key, value, mask, dropout_p), None
     if implementation == "fused" and not want_map:
         inputs = _without_context(query, key, value)
         return quasi_attention(*inputs, attn_mask=mask, dropout_p=dropout_p), None
@@ -86,7 +86,8 @@ def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
     return scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
 
 
-def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
+def sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
+    """Returns the output of `softmax_attention` by PyTorch's fused attention."""
     if mask is None:
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
     # Not every kernel returns 0 for a row without visible keys: such rows see all keys and are set to 0 afterwards.

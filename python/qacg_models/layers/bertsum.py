@@ -13,7 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from qacg_kernels.call.validation import broadcasts, check_choice, dense_tensor
 from qacg_kernels.utils.torch_internals import values_readable
-from qacg_models.layers.attention import merge_heads, softmax_attention, softmax_map, split_heads
+from qacg_models.layers.attention import merge_heads, sdpa, softmax_map, split_heads
 from qacg_models.layers.batch import check_shape
 from qacg_models.utils.fields import check_integer
 
@@ -130,11 +130,10 @@ class MultiHeadedAttention(nn.Module):
             blind = ~visible.any(-1, keepdim=True)
             queries, visible = queries.masked_fill(blind, 0.0), visible | blind
         heads, dropout_p = (queries, keys, values), self.dropout.p if self.training else 0.0
-        fused = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
         if graph is None:
-            out, _ = softmax_attention(*heads, visible, **fused)
+            out = sdpa(*heads, visible, dropout_p)
         else:
-            others, _ = softmax_attention(*(x[:, :-1] for x in heads), visible, **fused)
+            others = sdpa(*(x[:, :-1] for x in heads), visible, dropout_p)
             out = torch.cat((others, _through_graph(*(x[:, -1:] for x in heads), visible, graph, dropout_p)), 1)
         return self.final_linear(merge_heads(out)) if self.use_final_linear else out
 
