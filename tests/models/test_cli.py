@@ -217,7 +217,7 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     assert main([*train, "--resume"]) == 0
     assert ": the run is finished; nothing is left to resume" in capsys.readouterr().out
     assert (tmp_path / "model" / "training.json").read_bytes() == before
-    other = "data dev_seed: expected 0, as when the run started, got 1"
+    other = "data dev_seed: expected 0, as when the run started, got 1. Use --set dev_seed=0, or start over"
     fails(capsys, [*train, "--resume", "--set", "dev_seed=1"], other)
 
 

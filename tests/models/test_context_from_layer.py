@@ -344,9 +344,11 @@ def test_rows_of_a_text_are_drawn_together(balance):
 
 def test_training_names_a_layer_that_does_not_exist(small_data, tmp_path):
     dataset = load_data(small_data, ("train", "dev"), DataOptions())
-    options = TrainingOptions(from_checkpoint="scratch", max_steps=2, layers=2, context_from_layer=2)
-    with raises("InputError: context_from_layer: expected 0 to 1, for a model of 2 layers, got 2."):
-        train(dataset, tmp_path / "model", options, say=lambda line: None)
+    checkpoint = str(write_model(tmp_path / "start", layers=2))
+    for start in ({"from_checkpoint": "scratch", "layers": 2}, {"from_checkpoint": checkpoint}):
+        options = TrainingOptions(max_steps=2, context_from_layer=2, **start)
+        with raises("InputError: context_from_layer: expected 0 to 1, for a model of 2 layers, got 2."):
+            train(dataset, tmp_path / "model", options, say=lambda line: None)
 
 
 @pytest.fixture(scope="module")

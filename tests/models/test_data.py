@@ -406,8 +406,9 @@ def test_split_dev_divides_by_sentence_reproducibly(small_data):
     # Independent of the order of the rows, and different for another seed.
     assert content(split_dev(rows[::-1], 0.25, seed=3)[1]) == content(dev)
     assert content(split_dev(rows, 0.25, seed=4)[1]) != content(dev)
-    with raises("InputError: a share that leaves sentences for training and for dev, got 0.01 of 2"):
+    with raises("InputError: a share that leaves sentences for ..., got 0.01 of 2 ... Set dev_fraction=0.5"):
         split_dev(rows[:8], 0.01, seed=0)
+    assert [len(part) for part in split_dev(rows[:8], 0.5, seed=0)] == [4, 4]
 
 
 def test_load_data_without_dev_divides_the_same_way(small_data, tmp_path):

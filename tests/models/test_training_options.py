@@ -149,6 +149,10 @@ def test_checkpoint_of_this_package_keeps_its_model(dataset, tmp_path, kind):
     other = "bert" if contexts else "aspect-bert"
     given = resolve_options(TrainingOptions(from_checkpoint=folder, model=other, pooler="cls"), dataset)
     assert (given.model, given.pooler) == (other, "cls")
+    if contexts:
+        other = next(name for name in BACKBONES if name not in (kind, "bert"))
+        with raises(f"InputError: model: expected {kind!r}, the model of ..., got {other!r}. Omit --model."):
+            resolve_options(TrainingOptions(from_checkpoint=folder, model=other), dataset)
 
 
 def test_resolve_options_is_idempotent(dataset, installed):

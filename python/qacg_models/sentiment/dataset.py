@@ -456,9 +456,10 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
     ranks, places = np.unique(np.fromiter(hashes, "S32", len(texts)), return_inverse=True)
     count = round(fraction * len(ranks))
     if not 0 < count < len(ranks):
+        advice = "Add sentences" if len(ranks) < 2 else f"Set dev_fraction={1 / len(ranks):.1g}"
         raise InputError(
             f"dev_fraction: expected a share that leaves sentences for training and for dev, got {fraction} of "
-            f"{len(ranks)} distinct sentences. Set another share, or use a data folder with a dev file."
+            f"{counted(len(ranks), 'distinct sentence')}. {advice}, or use a data folder with a dev file."
         )
     is_dev = places.reshape(-1)[codes] < count
     return table.where(~is_dev), table.where(is_dev)

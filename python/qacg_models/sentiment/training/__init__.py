@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import shutil
 import statistics
 import threading
@@ -263,9 +264,13 @@ def check_choices(folder: Path, before: dict, now: dict) -> None:
         was, given = before.get(part, {}), now.get(part, {})
         for name in was | given:  # the model is first, from which others follow
             if was.get(name) != given.get(name):
+                expected, same = was.get(name), "the same value"
+                if part in ("training", "data") and name != "seed" and expected is not None:
+                    value = expected if isinstance(expected, str) else json.dumps(expected, ensure_ascii=False)
+                    same = f"--set {shlex.quote(f'{name}={value}')}"
                 raise InputError(
-                    f"{folder}: {part} {name}: expected {was.get(name)!r}, as when the run started, got"
-                    f" {given.get(name)!r}. Use the same value, or start over with --overwrite."
+                    f"{folder}: {part} {name}: expected {expected!r}, as when the run started, got"
+                    f" {given.get(name)!r}. Use {same}, or start over with --overwrite."
                 )
 
 

@@ -23,7 +23,7 @@ from qacg_models.sentiment.example import distinct
 from qacg_models.sentiment.options import SCRATCH, SIZES, TrainingOptions
 from qacg_models.sentiment.trained_model import check_attention, has_fast_bfloat16
 from qacg_models.utils.machine import world_size
-from qacg_models.utils.text import read_text
+from qacg_models.utils.text import counted, read_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -97,9 +97,14 @@ def resolve_options(options: TrainingOptions, dataset: Dataset, say: Say = lambd
         options = replace(options, eval_every=min(max(half_an_epoch, MIN_BETWEEN), MAX_BETWEEN))
     if options.learning_rate is None:
         options = replace(options, learning_rate=pretrained_rate(_size(config, "hidden_size")))
+    layers = options.layers or _size(config, "num_hidden_layers")
     if options.context_from_layer is None and options.entry.context_from_layer:
-        layers = options.layers or _size(config, "num_hidden_layers") or 1
-        options = replace(options, context_from_layer=layers - 1)
+        options = replace(options, context_from_layer=(layers or 1) - 1)
+    if layers is not None and (options.context_from_layer or 0) >= layers:
+        raise InputError(
+            f"context_from_layer: expected 0 to {layers - 1}, for a model of {counted(layers, 'layer')}, got"
+            f" {options.context_from_layer}."
+        )
     if options.precision == "auto":
         gains = options.from_checkpoint is not None and not torch.accelerator.is_available() and has_fast_bfloat16()
         options = replace(options, precision="bfloat16" if gains else "float32")
@@ -138,7 +143,14 @@ def _choose_start(options: TrainingOptions, dataset: Dataset, say: Say) -> Train
 def _keep_model(options: TrainingOptions, config: dict[str, Any]) -> TrainingOptions:
     """Sets the model and the options of KEPT, if they are not given, to those of a checkpoint of this package."""
     own = next((name for name, entry in BACKBONES.items() if entry.model_type == config.get("model_type")), None)
-    if own is None or options.model not in (None, own):
+    if own is None:
+        return options
+    if options.model not in (None, own):
+        if BACKBONES[own].contexts and BACKBONES[options.model].contexts:
+            raise InputError(
+                f"model: expected {own!r}, the model of {options.from_checkpoint}, whose weights for the aspect no"
+                f" other model reads, got {options.model!r}. Omit --model."
+            )
         return options
     fields = {name: config[name] for name in KEPT if name in config and getattr(options, name) is None}
     return replace(options, model=own, **fields)
@@ -278,11 +290,6 @@ def begin_model(
         fields["context_from_layer"] = options.context_from_layer
     if options.from_checkpoint is not None:
         return _from_checkpoint(dataset, options, tokenizer, fields, say)
-    if (options.context_from_layer or 0) >= options.layers:
-        raise InputError(
-            f"context_from_layer: expected 0 to {options.layers - 1}, for a model of {options.layers} layers, got"
-            f" {options.context_from_layer}."
-        )
     kind = load_class(entry)
     config = kind.config_class(
         vocab_size=vocabulary_size(tokenizer),
@@ -368,13 +375,13 @@ def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_context
     With `new_contexts`, the layers from `context_from_layer` on have new weights for the aspect, and cannot be frozen.
     """
     layers = model.base_model.encoder.layer
-    most, counted = len(layers), f"the number of layers of {options.from_checkpoint}"
+    most, limit = len(layers), f"the number of layers of {options.from_checkpoint}"
     if new_contexts:
         most = options.context_from_layer or 0
-        counted = "the number of layers below context_from_layer, whose weights are not new"
+        limit = "the number of layers below context_from_layer, whose weights are not new"
     if options.frozen_layers > most:
         raise InputError(
-            f"frozen_layers: expected at most {most}, {counted}, got {options.frozen_layers}. Set a smaller number."
+            f"frozen_layers: expected at most {most}, {limit}, got {options.frozen_layers}. Set a smaller number."
         )
     for part in (model.base_model.embeddings, *layers[: options.frozen_layers]):
         part.requires_grad_(False)
