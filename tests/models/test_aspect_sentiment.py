@@ -2,7 +2,6 @@
 
 import csv
 import json
-from functools import partial
 
 import numpy as np
 import pytest
@@ -138,41 +137,23 @@ def test_ask_bad_input_raises(ask, error, given):
         given(ask)
 
 
-def exhausted(most, of_cuda, seen):
-    """A forward that raises the out-of-memory error of a GPU or a CPU for more than `most` rows."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_predict_out_of_memory_names_the_batch(ask, monkeypatch, error):
+    def forward(**batch):
+        raise error
 
-    def forward(plain, **batch):
-        rows = len(batch["context_ids"])
-        seen.append(rows)
-        if rows > most and of_cuda:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
-        if rows > most:
-            raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory")
-        return plain(**batch)
-
-    return forward
-
-
-@pytest.mark.parametrize("of_cuda", [True, False])
-def test_predict_out_of_memory_halves_the_batch(ask, monkeypatch, caplog, of_cuda):
-    texts = [f"{TEXTS[0]} {'very ' * number}" for number in range(5)]
-    expected = [one.probabilities for answers in ask(texts) for one in answers]
-    plain, seen = ask.trained.model.forward, []
-    monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(4, of_cuda, seen), plain))
-    found = [one.probabilities for answers in ask(texts) for one in answers]
-    assert seen == [15, 8, 4, 4, 3, 3, 1]  # rows of 11 to 15 tokens
-    for mine, other in zip(found, expected, strict=True):
-        assert mine == pytest.approx(other, abs=1e-6)
-    assert [record.getMessage() for record in caplog.records] == [
-        "a batch of 15 rows does not fit into memory; reducing batches to 112 tokens",
-        "a batch of 8 rows does not fit into memory; reducing batches to 52 tokens",
-    ]
-    monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(0, of_cuda, []), plain))
-    with raises("InputError: text: expected a text that fits into memory, got ... tokens"):
-        ask(texts)
+    monkeypatch.setattr(ask.trained.model, "forward", forward)
+    with raises("InputError: batch_size: 3 rows of at most 12 tokens do not fit into memory. Use a smaller"):
+        ask(TEXTS[0])
     monkeypatch.setattr(ask.trained.model, "forward", lambda **batch: torch.ones(2) @ torch.ones(3))
     with pytest.raises(RuntimeError, match="inconsistent tensor size"):
-        ask(texts)
+        ask(TEXTS[0])
 
 
 LONG = "Now " + " ".join(f"the bill number {number} was not great" for number in range(30))

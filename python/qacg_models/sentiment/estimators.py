@@ -224,8 +224,8 @@ class AspectSentiment:
             target: name of the column with one target for each row of a frame; None: `targets` for every row.
             by: unit of a prediction. "text": the whole text, truncated to the model's maximum length; "sentence": each
                 sentence of the text; "document": the whole text, from the predictions of all its sentences.
-            batch_size: maximum number of rows in one batch, whose number of tokens is limited too, and halved when
-                memory runs out. A row is a text, or a sentence of it, with one aspect (and one target).
+            batch_size: maximum number of rows in one batch, whose number of tokens is limited too. A row is a text, or
+                a sentence of it, with one aspect (and one target).
             on_empty: for an empty text, aspect or target: "raise" InputError, or "skip" the row, which then has no
                 prediction. If `texts` is a str, an empty text always raises InputError.
             keep: names of other columns of the frame, such as an id, that are copied to the result.

@@ -16,7 +16,6 @@ classifier and gates stay in float.
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
@@ -74,8 +73,6 @@ from qacg_models.utils.text import counted, markdown_table
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
-
-logger = logging.getLogger(__name__)
 
 PRECISIONS = ("auto", "float32", "bfloat16", "int8")
 # The least share of dev rows with equal labels for "auto" to choose bfloat16. Of fewer than 1,000 rows it is all.
@@ -244,8 +241,8 @@ def predict_logits(
     """Returns (N, classes) float64 logits, in the order of `rows`, whose labels are ignored.
 
     Batches consist of at most `batch_size` rows with similar lengths, and of at most CPU_TOKENS or GPU_TOKENS tokens,
-    except a batch of one row. If a batch does not fit into memory, a warning is logged, and this and all later batches
-    have at most half as many tokens. A progress bar is shown for more than SORTED_TOGETHER rows.
+    except a batch of one row. InputError: a batch does not fit into memory. A progress bar is shown for more than
+    SORTED_TOGETHER rows.
     """
     check_count("batch_size", batch_size)
     collate: PackingCollator | PaddingCollator = PaddingCollator(tokenizer.pad_token_id)
@@ -281,18 +278,12 @@ def predict_logits(
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
-                    if len(chosen) == 1:
-                        raise InputError(
-                            f"text: expected a text that fits into memory, got {lengths[chosen[0]]} tokens. Use another"
-                            " device, or a model with a smaller maximum length."
-                        ) from None
-                    most = int(sizes[len(chosen) - 1]) // 2
-                    logger.warning(
-                        "a batch of %d rows does not fit into memory; reducing batches to %d tokens", len(chosen), most
-                    )
-                else:
-                    start += len(chosen)
-                    bar.update(len(chosen))
+                    size = f"{counted(len(chosen), 'row')} of at most {lengths[chosen].max()} tokens"
+                    raise InputError(
+                        f"batch_size: {size} do not fit into memory. Use a smaller batch size, or another device."
+                    ) from None
+                start += len(chosen)
+                bar.update(len(chosen))
             logits[first + order] = torch.cat(found).double().cpu().numpy()  # waits for a GPU once
     return logits
 

@@ -357,7 +357,11 @@ def _fit(run: _Run, checkpoint: Path | None) -> None:
     except RuntimeError as error:
         if not machine.is_out_of_memory(error):
             raise
-        raise InputError(_out_of_memory(options)) from error
+        raise InputError(
+            f"batch_size: {counted(options.batch_size, 'row')} in each process do not fit into memory. Use a smaller"
+            " --batch-size, with --set gradient_accumulation=N for the same rows per step, or a smaller --max-length or"
+            " model."
+        ) from error
     finally:
         trainer.bar.close()
     # Encoding sets the tokenizer's truncation and padding, which no model needs.
@@ -379,21 +383,6 @@ def plan(options: TrainingOptions, rows: int, split: str) -> str:
     if options.eval_every == limit:
         every = "after the last step, whose weights are kept"
     return f"training: {', '.join(parts)}; {split} is evaluated {every}"
-
-
-def _out_of_memory(options: TrainingOptions) -> str:
-    """Returns the error message for a model or a batch that does not fit into memory."""
-    rows = options.batch_size
-    if rows == 1:
-        return (
-            "model: one row does not fit into memory with the gradients and the optimizer's state. Use a smaller model"
-            " or a smaller --max-length."
-        )
-    same = "" if rows % 2 else ", which computes the same steps"
-    return (
-        f"batch_size: {rows} rows in each process do not fit into memory. Use --batch-size {rows // 2}"
-        f" --set gradient_accumulation={2 * options.gradient_accumulation}{same}."
-    )
 
 
 def _write_model(
