@@ -147,26 +147,11 @@ class Predictor:
         keep: Sequence[str] = (),
         progress: bool = False,
     ) -> pd.DataFrame:
-        """Predicts labels and probabilities of the aspects of texts.
+        """Predicts aspects of texts as `AspectSentiment.predict`, which describes the arguments, with two differences.
 
-        Args:
-            frame: the texts, in the column `text`. Optional columns: `target` and `aspect` with the only target and
-                the only aspect of each row.
-            aspects, targets: names, for rows without their own; None: all aspects, and the targets in the text.
-            by: "text", "sentence" or "document" (`combine`), the unit of a prediction.
-            batch_size: maximum number of pairs of a text (or sentence) and a context in one batch. The number of tokens
-                is limited too (`predict_logits`).
-            min_confidence: predictions with a lower probability are marked "uncertain" in the column `certainty`, the
-                others "certain"; None: no such column.
-            on_empty: for rows with an empty text, target or aspect: "raise" UnusableRows, or "skip" the prediction.
-            keep: names of columns of `frame` that are copied to the result, with their dtypes (`check_kept`).
-            progress: whether to show a progress bar on stderr, if there are more than 8,192 predictions.
-
-        Returns:
-            A frame with a row for each text and context, in the order of `frame` (aspects vary fastest), and with its
-            index labels. The columns are sentence (if `by` is "sentence": its number from 1), those of `keep`, target
-            (if the model has targets), text (or the sentence), aspect, label, certainty, and p(LABEL) for every label.
-            A skipped text has one row with missing label and probabilities.
+        `frame` has the texts in the column `text`, and the only target and aspect of a row in the optional columns
+        `target` and `aspect`. With `min_confidence`, predictions with a lower probability are marked "uncertain" in the
+        column `certainty` after the label, the others "certain".
         """
         if by not in BY:
             raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
