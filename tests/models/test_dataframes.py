@@ -103,7 +103,7 @@ def test_save_pretrained_keeps_changed_weights(ask, tmp_path):
 
 def test_save_pretrained_leaves_other_folders_alone(ask, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="expected a new or empty folder, or a model folder, got other files"):
+    with pytest.raises(InputError, match="expected a new or empty folder, or a model folder to replace, got"):
         ask.save_pretrained(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     with raises("InputError: notes.txt: cannot be created"):

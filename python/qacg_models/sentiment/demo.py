@@ -59,7 +59,8 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions) -> int
     """
     from qacg_models.sentiment.report import Report, framed, loss_plot, page_file
     from qacg_models.sentiment.report.analysis import VIEWER, add_sentence
-    from qacg_models.sentiment.training import check_output, train
+    from qacg_models.sentiment.trained_model import check_output
+    from qacg_models.sentiment.training import train
 
     start = time.perf_counter()
     lead = "Written by qacg demo; nothing on this page is loaded from elsewhere."

@@ -425,52 +425,64 @@ def _check_products(quantize: Callable[[nn.Module], None]) -> None:
 
 @hidden_library_bars()
 def save_trained(trained: TrainedModel, folder: Path | str) -> None:
-    """Writes a model folder atomically, with the weights in memory; an existing model folder is replaced.
+    """Writes a model folder atomically (`write_folder`); an existing model folder is replaced.
 
-    run.yaml has no paths of the training data. Side effects: `declare_task` changes the model's configuration, and the
-    tokenizer in memory loses its truncation and padding.
+    run.yaml has no paths of the training data.
     """
-    folder, record = Path(folder), trained.record
+    folder = Path(folder)
     if trained.precision != "float32":
         raise InputError(
             f"precision: expected a model in float32 to save, got one in {trained.precision}. Load it in float32."
         )
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD_NAME).is_file()):
-        raise InputError(
-            f"{folder}: expected a new or empty folder, or a model folder, got other files. Choose another folder."
-        )
+    check_output(folder, overwrite=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder.parent}: cannot be created ({error.strerror}). Choose another folder.") from None
     with explain_write_errors(folder.resolve().parent), atomic_folder(folder) as new:
-        declare_task(trained)
-        trained.model.save_pretrained(new)
-        # `encode_examples` sets truncation and padding, which the saved tokenizer should not have.
-        trained.tokenizer.backend_tokenizer.no_truncation()
-        trained.tokenizer.backend_tokenizer.no_padding()
-        trained.tokenizer.save_pretrained(new)
-        if trained.calibration != UNCALIBRATED:
-            write_calibration(new, trained.calibration)
-        write_run_file(new / RUN_NAME, [], record.data_options, record.options, [record.options.seed])
-        write_record(new / RECORD_NAME, record)
-        write_card(new, trained)
+        write_folder(trained, new, [])
 
 
-def declare_task(trained: TrainedModel) -> None:
-    """Stores contexts, maximum length and temperatures in the model's configuration, where the pipeline reads them."""
+def check_output(output: Path | str, overwrite: bool) -> None:
+    """Raises InputError if `output` is a file, a folder of other files, or a model that may not be overwritten."""
+    output = Path(output)
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return
+    if not (output / RECORD_NAME).is_file():
+        raise InputError(
+            f"output: expected a new or empty folder, or a model folder to replace, got {output}, which is none of"
+            " these. Choose another folder."
+        )
+    if not overwrite:
+        raise InputError(
+            f"output: expected a new folder, got {output}, which exists. Set another --output, or use --overwrite."
+        )
+
+
+def write_folder(trained: TrainedModel, folder: Path, sources: Sequence[Path]) -> None:
+    """Writes all files of a model folder, with the weights in memory; `sources` are the data in run.yaml.
+
+    Side effects: contexts, maximum length and temperatures are stored in the model's configuration, where the pipeline
+    reads them, and the tokenizer in memory loses its truncation and padding.
+    """
+    record = trained.record
     trained.model.config.task_specific_params = {
         ASPECT_SENTIMENT: {
             "contexts": list(trained.contexts),
-            "max_length": trained.record.max_length,
+            "max_length": record.max_length,
             "temperatures": list(trained.calibration.temperatures),
         }
     }
-
-
-def write_card(folder: Path, trained: TrainedModel) -> None:
-    """Writes the card of a trained model into `folder`; replaces the card that the model's `save_pretrained` wrote."""
-    with atomic_write(folder / CARD_NAME) as handle:
+    trained.model.save_pretrained(folder)
+    # `encode_examples` sets truncation and padding, which the saved tokenizer should not have.
+    trained.tokenizer.backend_tokenizer.no_truncation()
+    trained.tokenizer.backend_tokenizer.no_padding()
+    trained.tokenizer.save_pretrained(folder)
+    if trained.calibration != UNCALIBRATED:
+        write_calibration(folder, trained.calibration)
+    write_run_file(folder / RUN_NAME, sources, record.data_options, record.options, [record.options.seed])
+    write_record(folder / RECORD_NAME, record)
+    with atomic_write(folder / CARD_NAME) as handle:  # replaces the card that the model's `save_pretrained` wrote
         handle.write(trained.model.model_card(_usage(trained), _facts(trained), ASPECT_SENTIMENT))
 
 

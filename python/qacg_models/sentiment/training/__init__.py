@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES as BACKBONES
-from qacg_models.sentiment.calibration import SPLIT, calibrate, probabilities_of, write_calibration
+from qacg_models.sentiment.calibration import SPLIT, calibrate, probabilities_of
 from qacg_models.sentiment.dataset import Dataset, file_digests, label_shares
 from qacg_models.sentiment.metrics import judge
 from qacg_models.sentiment.options import DataOptions, TrainingOptions
@@ -37,17 +37,16 @@ from qacg_models.sentiment.record import (
     Selection,
     SplitFile,
     TrainingRecord,
-    write_record,
     write_run_file,
 )
 from qacg_models.sentiment.tfidf import TfidfBaseline
 from qacg_models.sentiment.trained_model import (
     TrainedModel,
     bfloat16_note,
-    declare_task,
+    check_output,
     has_fast_bfloat16,
     load_trained,
-    write_card,
+    write_folder,
 )
 from qacg_models.sentiment.training.rows import encode_splits
 from qacg_models.sentiment.training.start import Say, begin_model, begin_tokenizer, resolve_options
@@ -232,22 +231,6 @@ class _Run:
         return self.folder / MODEL
 
 
-def check_output(output: Path | str, overwrite: bool) -> None:
-    """Raises InputError if `output` is a file, a folder of other files, or a model that may not be overwritten."""
-    output = Path(output)
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
-        return
-    if not (output / RECORD_NAME).is_file():
-        raise InputError(
-            f"output: expected a new or empty folder, or a model folder to replace, got {output}, which is none of"
-            " these. Set another --output."
-        )
-    if not overwrite:
-        raise InputError(
-            f"output: expected a new folder, got {output}, which exists. Set another --output, or use --overwrite."
-        )
-
-
 def run_choices(options: TrainingOptions, data_options: DataOptions, digests: Mapping[str, str]) -> dict:
     """Returns all on which the weights depend except the number of processes, as a JSON file would store it.
 
@@ -364,9 +347,6 @@ def _fit(run: _Run, checkpoint: Path | None) -> None:
         ) from error
     finally:
         trainer.bar.close()
-    # Encoding sets the tokenizer's truncation and padding, which no model needs.
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()
     machine.run_on_main(lambda: _write_model(run, trainer, tokenizer, made_with))
 
 
@@ -388,7 +368,7 @@ def plan(options: TrainingOptions, rows: int, split: str) -> str:
 def _write_model(
     run: _Run, trainer: AspectTrainer, tokenizer: PreTrainedTokenizerFast, made_with: dict[str, object]
 ) -> None:
-    """Writes the best weights, the tokenizer, run.yaml and a record without metrics to the run folder."""
+    """Writes a model folder with the best weights and a record without metrics to the run folder."""
     from qacg_kernels.backends import dispatch
     from qacg_models.sentiment.training.trainer import evaluations
 
@@ -400,10 +380,6 @@ def _write_model(
             f" rows. Add rows with other labels to {split}."
         )
     trainer.model.load_state_dict(trainer.best)
-    with files.explain_write_errors(run.folder):
-        trainer.model.save_pretrained(run.model)
-        tokenizer.save_pretrained(run.model)
-        write_run_file(run.model / RUN_NAME, dataset.sources, dataset.options, run.options, [run.options.seed])
     state, digests = trainer.state, file_digests(dataset)
     record = TrainingRecord(
         task=task,
@@ -426,7 +402,8 @@ def _write_model(
         written=machine.now(),
         **{name: {} for name in ("metrics", "tfidf", "majority")},
     )
-    write_record(run.model / RECORD_NAME, record)
+    with files.explain_write_errors(run.folder):
+        write_folder(TrainedModel(trainer.model, tokenizer, record), run.model, dataset.sources)
 
 
 def _finish(run: _Run) -> None:
@@ -438,7 +415,6 @@ def _finish(run: _Run) -> None:
     gold, sentences = [label for label, _ in rows], [sentence for _, sentence in rows]
     calibration = calibrate(run.options.protocol, gold, logits.get(SPLIT), sentences)
     run.say(calibration.describe())
-    write_calibration(run.model, calibration)
     trained = replace(trained, calibration=calibration)
     measured = _metrics(trained, run.dataset, logits, run.say)
     if SPLIT in logits and trained.model.device.type == "cpu" and has_fast_bfloat16():
@@ -446,10 +422,8 @@ def _finish(run: _Run) -> None:
     trained = replace(trained, record=replace(trained.record, **measured))
     if note := bfloat16_note(trained.record):
         run.say(note)
-    write_record(run.model / RECORD_NAME, trained.record)
-    declare_task(trained)
-    trained.model.config.save_pretrained(run.model)
-    write_card(run.model, trained)
+    with files.explain_write_errors(run.folder):
+        write_folder(trained, run.model, run.dataset.sources)
     files.replace_folder(run.model, run.output)
     files.remove_folder(run.folder)
 
