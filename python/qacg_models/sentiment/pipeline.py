@@ -46,10 +46,7 @@ class AspectSentimentPipeline(Pipeline):
         )
         self.temperatures = tuple(declared.get("temperatures", (1.0,)))
 
-    def _sanitize_parameters(self, aspects: Sequence[str] | None = None, **unknown: Any) -> tuple[dict, dict, dict]:
-        if unknown:
-            name = next(iter(unknown))
-            raise TypeError(f"{name}: expected only the parameter 'aspects', got an unknown parameter. Omit {name}.")
+    def _sanitize_parameters(self, aspects: Sequence[str] | None = None) -> tuple[dict, dict, dict]:
         return ({} if aspects is None else {"aspects": aspects}), {}, {}
 
     def preprocess(self, inputs: str, aspects: Sequence[str] | None = None) -> dict:
