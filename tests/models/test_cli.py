@@ -16,7 +16,7 @@ import qacg_models
 from commands import fails
 from errors import raises
 from model_sizes import SMALL_FLAGS
-from qacg_models.cli.program import COMMANDS, _parser, main
+from qacg_models.cli.program import _parser, main
 from qacg_models.sentiment.dataset import load_data, sample_directory
 from qacg_models.sentiment.options import SIZES as SIZE_OPTIONS, DataOptions, TrainingOptions
 from qacg_models.sentiment.trained_model import load_trained
@@ -238,14 +238,6 @@ def test_bad_set_raises(model, small_data, tmp_path, capsys):
     fails(capsys, [*train, "epochs=many"], "set: epochs: expected a value of type int, got 'many'")
     fails(capsys, [*train, "balance="], "Class balance of the sampled rows")
     fails(capsys, ["evaluate", model, "--data", small_data, "--set", "epochs=1"], "set: unknown option 'epochs'")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_fits_one_screen(command, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    assert len(capsys.readouterr().out.splitlines()) <= 60
 
 
 def test_cli_bad_arguments_print_one_line(model, small_data, tmp_path, capsys):
