@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import sys
 import tracemalloc
 
 import numpy as np
@@ -19,7 +18,6 @@ from qacg_models.sentiment import trained_model
 from qacg_models.sentiment.example import SENTIHOOD
 from qacg_models.sentiment.predictor import Predictor
 from qacg_models.utils.files import lock_output, partial_path
-from qacg_models.utils.progress import progress_bar
 from untrained import OWN, TEXTS, write_model
 
 MANY = [f"{TEXTS[number % 3]} {'very ' * (number % 7)}" for number in range(23)]
@@ -341,30 +339,3 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, source, tmp_pat
     for wrong in ("0", "1.5", "nan"):
         assert run(model, "--text", "a", "--min-confidence", wrong) == 2
         assert "expected a number above 0 and at most 1" in capsys.readouterr().err
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """The time of the bars, in seconds."""
-    now = [100.0]
-    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
-    return now
-
-
-@pytest.mark.parametrize("shown", [Terminal, io.StringIO])
-def test_progress_rate_counts_this_run_alone(clock, monkeypatch, shown):
-    """An earlier run did 40 texts; this run does 10 texts in 5 s."""
-    monkeypatch.setattr(sys, "stderr", shown())
-    bar = progress_bar(100, "predicting", "text", done=40)
-    for _ in range(10):
-        clock[0] += 0.5
-        bar.update()
-    bar.close()
-    bar.close()
-    lines = sys.stderr.getvalue().replace("\r", "\n").strip().split("\n")
-    assert " 50/100 " in f" {lines[-1]} " and "[00:05<00:25,  2.00text/s]" in lines[-1], lines

@@ -12,7 +12,6 @@ import transformers
 import yaml
 from errors import raises
 from full_members import member
-from interrupted_runs import assert_same_run, interrupted
 from model_sizes import SMALL, SMALL_FLAGS
 from qacg_models import QACGBertForSequenceClassification
 from qacg_models.cli.program import main
@@ -608,14 +607,6 @@ def test_frozen_layers_keep_their_weights(bert, dataset, tmp_path, options):
         name.startswith(("bert.embeddings.", "bert.encoder.layer.0.", "bert.encoder.layer.1.")) for name in changed
     )
     assert any(name.startswith("bert.encoder.layer.2.") for name in changed)
-
-
-def test_resumed_training_keeps_frozen_layers(bert, dataset, tmp_path):
-    options = TrainingOptions(from_checkpoint=str(bert), frozen_layers=2, checkpoint_every=1, **SHORT, **STANDALONE)
-    with interrupted(AspectTrainer, "training_step", 3):
-        train(dataset, tmp_path / "model", options)
-    resumed = train(dataset, tmp_path / "model", options, resume=True)
-    assert_same_run(resumed, train(dataset, tmp_path / "whole", options))
 
 
 @pytest.mark.parametrize(
