@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
-from qacg_models.models.auto import BACKBONES as BACKBONES
 from qacg_models.sentiment.calibration import SPLIT, calibrate, probabilities_of
 from qacg_models.sentiment.dataset import Dataset, file_digests, label_shares
 from qacg_models.sentiment.metrics import judge
