@@ -16,7 +16,6 @@ classifier and gates stay in float.
 from __future__ import annotations
 
 import importlib.metadata
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
@@ -187,8 +186,6 @@ def load_trained(
     precision "auto" is resolved by `automatic_precision`.
     """
     check_choice("precision", precision, PRECISIONS)
-    if not isinstance(folder, str | os.PathLike):
-        raise TypeError(f"folder: expected a path, got {type(folder).__name__}")
     if threads is not None:
         check_integer("threads", threads, 0)
     folder = Path(folder)
@@ -425,10 +422,7 @@ def _check_products(quantize: Callable[[nn.Module], None]) -> None:
 
 @hidden_library_bars()
 def save_trained(trained: TrainedModel, folder: Path | str) -> None:
-    """Writes a model folder atomically (`write_folder`); an existing model folder is replaced.
-
-    run.yaml has no paths of the training data.
-    """
+    """Writes a model folder atomically; an existing model folder is replaced. run.yaml has no paths of data."""
     folder = Path(folder)
     if trained.precision != "float32":
         raise InputError(
@@ -440,7 +434,8 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
     except OSError as error:
         raise InputError(f"{folder.parent}: cannot be created ({error.strerror}). Choose another folder.") from None
     with explain_write_errors(folder.resolve().parent), atomic_folder(folder) as new:
-        write_folder(trained, new, [])
+        write_weights(trained.model, trained.tokenizer, new)
+        write_descriptions(trained, new, [])
 
 
 def check_output(output: Path | str, overwrite: bool) -> None:
@@ -459,25 +454,30 @@ def check_output(output: Path | str, overwrite: bool) -> None:
         )
 
 
-def write_folder(trained: TrainedModel, folder: Path, sources: Sequence[Path]) -> None:
-    """Writes all files of a model folder, with the weights in memory; `sources` are the data in run.yaml.
+def write_weights(model: EncoderPreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Writes the files of a model and its tokenizer; the tokenizer in memory loses its truncation and padding."""
+    model.save_pretrained(folder)
+    # `encode_examples` sets truncation and padding, which the saved tokenizer should not have.
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.save_pretrained(folder)
 
-    Side effects: contexts, maximum length and temperatures are stored in the model's configuration, where the pipeline
-    reads them, and the tokenizer in memory loses its truncation and padding.
+
+def write_descriptions(trained: TrainedModel, folder: Path, sources: Sequence[Path]) -> None:
+    """Writes the files of a model folder other than those of `write_weights`; `sources` are the data in run.yaml.
+
+    Side effect: contexts, maximum length and temperatures are stored in the model's configuration, where the pipeline
+    reads them.
     """
-    record = trained.record
-    trained.model.config.task_specific_params = {
+    record, config = trained.record, trained.model.config
+    config.task_specific_params = {
         ASPECT_SENTIMENT: {
             "contexts": list(trained.contexts),
             "max_length": record.max_length,
             "temperatures": list(trained.calibration.temperatures),
         }
     }
-    trained.model.save_pretrained(folder)
-    # `encode_examples` sets truncation and padding, which the saved tokenizer should not have.
-    trained.tokenizer.backend_tokenizer.no_truncation()
-    trained.tokenizer.backend_tokenizer.no_padding()
-    trained.tokenizer.save_pretrained(folder)
+    config.save_pretrained(folder)
     if trained.calibration != UNCALIBRATED:
         write_calibration(folder, trained.calibration)
     write_run_file(folder / RUN_NAME, sources, record.data_options, record.options, [record.options.seed])

@@ -36,6 +36,7 @@ from qacg_models.sentiment.record import (
     Selection,
     SplitFile,
     TrainingRecord,
+    write_record,
     write_run_file,
 )
 from qacg_models.sentiment.tfidf import TfidfBaseline
@@ -45,7 +46,8 @@ from qacg_models.sentiment.trained_model import (
     check_output,
     has_fast_bfloat16,
     load_trained,
-    write_folder,
+    write_descriptions,
+    write_weights,
 )
 from qacg_models.sentiment.training.rows import encode_splits
 from qacg_models.sentiment.training.start import Say, begin_model, begin_tokenizer, resolve_options
@@ -367,7 +369,7 @@ def plan(options: TrainingOptions, rows: int, split: str) -> str:
 def _write_model(
     run: _Run, trainer: AspectTrainer, tokenizer: PreTrainedTokenizerFast, made_with: dict[str, object]
 ) -> None:
-    """Writes a model folder with the best weights and a record without metrics to the run folder."""
+    """Writes the best weights, the tokenizer and a record without metrics to the run folder."""
     from qacg_kernels.backends import dispatch
     from qacg_models.sentiment.training.trainer import evaluations
 
@@ -402,7 +404,8 @@ def _write_model(
         **{name: {} for name in ("metrics", "tfidf", "majority")},
     )
     with files.explain_write_errors(run.folder):
-        write_folder(TrainedModel(trainer.model, tokenizer, record), run.model, dataset.sources)
+        write_weights(trainer.model, tokenizer, run.model)
+        write_record(run.model / RECORD_NAME, record)
 
 
 def _finish(run: _Run) -> None:
@@ -422,7 +425,7 @@ def _finish(run: _Run) -> None:
     if note := bfloat16_note(trained.record):
         run.say(note)
     with files.explain_write_errors(run.folder):
-        write_folder(trained, run.model, run.dataset.sources)
+        write_descriptions(trained, run.model, run.dataset.sources)
     files.replace_folder(run.model, run.output)
     files.remove_folder(run.folder)
 
