@@ -135,12 +135,6 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--precision", choices=choices, default="auto", help=precision)
 
 
-def add_confidence_flag(parser: argparse._ActionsContainer) -> None:
-    """Adds --min-confidence, the probability below which predictions are marked as uncertain."""
-    text = "mark predictions with a lower probability as uncertain, such as 0.8; see the table of qacg evaluate"
-    parser.add_argument("--min-confidence", type=float, metavar="P", help=text)
-
-
 def check_machine_flags(arguments: argparse.Namespace) -> None:
     """Raises InputError if --batch-size, or --threads if it is given, is out of range."""
     check_range("batch-size", arguments.batch_size, 1, 1_000_000)

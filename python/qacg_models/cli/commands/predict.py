@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from qacg_models.cli.flags import (
     AS_IN_TRAINING,
-    add_confidence_flag,
     add_model_flags,
     add_text_flags,
     check_machine_flags,
@@ -76,7 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file to write, .csv or .jsonl (default: print a table for --text, JSONL for --input)",
     )
-    add_confidence_flag(output)
+    confidence = "mark predictions with a lower probability as uncertain, such as 0.8; see the table of qacg evaluate"
+    output.add_argument("--min-confidence", type=float, metavar="P", help=confidence)
     output.add_argument(
         "--summary",
         type=Path,
