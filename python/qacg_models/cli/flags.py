@@ -13,7 +13,7 @@ from qacg_models.errors import InputError
 from qacg_models.sentiment.options import DataOptions
 from qacg_models.sentiment.tables import FORMATS
 from qacg_models.utils.fields import format_value, help_text, kind_of
-from qacg_models.utils.machine import is_main
+from qacg_models.utils.machine import is_main, local_device
 from qacg_models.utils.text import counted, parse_json
 
 if TYPE_CHECKING:
@@ -135,11 +135,15 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--precision", choices=choices, default="auto", help=precision)
 
 
-def check_machine_flags(arguments: argparse.Namespace) -> None:
-    """Raises InputError if --batch-size, or --threads if it is given, is out of range."""
+def load_model(arguments: argparse.Namespace) -> TrainedModel:
+    """Loads the model of a command with `add_model_flags`; InputError: --batch-size or --threads is out of range."""
+    from qacg_models.sentiment.trained_model import load_trained
+
     check_range("batch-size", arguments.batch_size, 1, 1_000_000)
     if arguments.threads is not None:
         check_range("threads", arguments.threads, 0, 1_024)
+    machine = {"device": local_device(arguments.device), "precision": arguments.precision, "threads": arguments.threads}
+    return load_trained(arguments.model, arguments.attention, **machine)
 
 
 def print_machine_line(trained: TrainedModel, batch_size: int) -> None:

@@ -14,8 +14,8 @@ from qacg_models.cli.flags import (
     add_model_flags,
     add_set_flag,
     add_table_flags,
-    check_machine_flags,
     given_data_options,
+    load_model,
     print_machine_line,
 )
 
@@ -65,18 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
         selection_note,
         stored_split,
     )
-    from qacg_models.sentiment.trained_model import load_trained, probabilities_of
-    from qacg_models.utils.machine import local_device
+    from qacg_models.sentiment.trained_model import probabilities_of
 
-    check_machine_flags(arguments)
     lead = "Written by qacg evaluate. This page loads nothing from elsewhere."
     page = arguments.report and Report(arguments.report, "Evaluation: metrics and calibration", lead)
-    settings = {
-        "device": local_device(arguments.device),
-        "precision": arguments.precision,
-        "threads": arguments.threads,
-    }
-    trained = load_trained(arguments.model, arguments.attention, **settings)
+    trained = load_model(arguments)
     rows, split, paths, left_out = _load_rows(arguments, trained)
     print_machine_line(trained, arguments.batch_size)
     logits = trained.logits(rows, arguments.batch_size)

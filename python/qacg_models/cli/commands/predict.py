@@ -18,7 +18,7 @@ from qacg_models.cli.flags import (
     AS_IN_TRAINING,
     add_model_flags,
     add_text_flags,
-    check_machine_flags,
+    load_model,
     print_machine_line,
     resolve_text_flags,
 )
@@ -27,7 +27,7 @@ from qacg_models.sentiment.columns import Columns
 from qacg_models.sentiment.example import RowProblems, Source
 from qacg_models.sentiment.tables import STANDARD_INPUT, read_texts
 from qacg_models.utils.files import check_not_input, check_writable, explain_write_errors, lock_output, partial_path
-from qacg_models.utils.machine import local_device, world_size
+from qacg_models.utils.machine import world_size
 from qacg_models.utils.text import clipped, counted
 
 if TYPE_CHECKING:
@@ -94,15 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     from qacg_models.sentiment.dataset import file_digest
     from qacg_models.sentiment.predictor import PredictionFormat, Predictor, describe_truncation
-    from qacg_models.sentiment.trained_model import load_trained
 
     data_format = _check(arguments)
-    settings = {
-        "device": local_device(arguments.device),
-        "precision": arguments.precision,
-        "threads": arguments.threads,
-    }
-    trained = load_trained(arguments.model, arguments.attention, **settings)
+    trained = load_model(arguments)
     if arguments.target_column is not None and not trained.task.has_targets:
         raise InputError(
             f"target-column: expected none, because this model has no targets, got {arguments.target_column}. Omit it."
@@ -152,7 +146,6 @@ def _check(arguments: argparse.Namespace) -> str:
             f"torchrun: expected one process for a prediction, got {world_size()}. Use an engine for many processes:"
             " docs/how-to/many-reviews.md shows how."
         )
-    check_machine_flags(arguments)
     if arguments.resume and arguments.overwrite:
         raise InputError("resume, overwrite: expected at most one of them, got both. Omit one.")
     for name in ("aspect", "target"):
