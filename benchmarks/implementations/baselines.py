@@ -1,8 +1,8 @@
 """The baselines: eager PyTorch, torch.compile, a composition of library kernels, and softmax attention alone.
 
-The composition computes the softmax map with `scaled_dot_product_attention`. On a CPU it computes the sigmoid map in
-chunks, and packed sequences one after another. On a GPU it computes the sigmoid map with FlexAttention, with the scores
-log sigmoid(t). Their softmax is sigmoid(t) divided by the sum of sigmoids, and this sum is exp(logsumexp).
+The composition, on a GPU, computes the softmax map with `scaled_dot_product_attention` and the sigmoid map with
+FlexAttention, with the scores log sigmoid(t). Their softmax is sigmoid(t) divided by the sum of sigmoids, and this sum
+is exp(logsumexp).
 """
 
 from collections.abc import Callable
@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 
-from benchmarks.cases import DTYPES, FORWARD, FULL, PACKED, PADDED, Case, draw, padding
-from benchmarks.implementations.chunked_sigmoid import sigmoid_attention
+from benchmarks.cases import DTYPES, FORWARD, FULL, PADDED, Case, draw, padding
 
 _SDPA = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
 _TRIALS = 4
@@ -81,41 +80,21 @@ def unsupported_by_composition(case: Case) -> list[str]:
     if case.dropout:
         reasons.append("dropout of two separate maps differs from dropout of their sum")
     if case.device == "cpu":
-        return reasons
+        reasons.append("FlexAttention is compiled for a GPU")
     if case.lengths != FULL:
-        reasons.append("on a GPU it supports sequences of equal length only")
+        reasons.append("it supports sequences of equal length only")
     if case.shape.head_dim & (case.shape.head_dim - 1):
         reasons.append("FlexAttention supports head sizes that are powers of two")
     return reasons
 
 
 def build_composition(case: Case) -> Call:
-    if case.device != "cpu":
-        flex = torch.compile(flex_attention, fullgraph=True, dynamic=False)
-        return partial(flex_composition, best_sdpa(case), flex)
-    if case.lengths == PACKED:
-        return partial(_each_sequence, list(case.sequence_lengths))
-    return partial(_chunked_composition, padding(case) if case.lengths == PADDED else None)
-
-
-def _chunked_composition(hidden, query, key, value, context_query, context_key, *gate) -> Tensor:
-    mask = None if hidden is None else ~hidden[:, None, None, :]
-    softmax = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    quasi = sigmoid_attention(context_query, context_key, value, hidden)
-    return torch.addcmul(softmax, lambda_of(query, key, context_query, context_key, gate).unsqueeze(-1), quasi)
-
-
-def _each_sequence(lengths: list[int], query, key, value, context_query, context_key, *gate) -> Tensor:
-    """Runs each sequence of packed operands (T, H, D) as a separate call and concatenates the results."""
-    gate_lambda = lambda_of(query, key, context_query, context_key, gate)
-    operands = (query, key, value, context_query, context_key, gate_lambda)
-    sequences = zip(*(t.transpose(0, 1).split(lengths, 1) for t in operands))
-    outs = [_chunked_composition(None, *(t.unsqueeze(0) for t in sequence)) for sequence in sequences]
-    return torch.cat(outs, 2).squeeze(0).transpose(0, 1)
+    flex = torch.compile(flex_attention, fullgraph=True, dynamic=False)
+    return partial(flex_composition, best_sdpa(case), flex)
 
 
 def flex_composition(softmax, flex, query, key, value, context_query, context_key, *gate) -> Tensor:
-    """The composition on a GPU, of functions for softmax attention and for FlexAttention."""
+    """The composition of functions for softmax attention and for FlexAttention."""
     quasi, aux = flex(context_query, context_key, value, score_mod=_log_sigmoid, return_aux=AuxRequest(lse=True))
     gate_lambda = lambda_of(query, key, context_query, context_key, gate)
     total = torch.exp(aux.lse).unsqueeze(-1)

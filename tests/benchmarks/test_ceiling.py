@@ -8,8 +8,8 @@ import torch
 from benchmark_records import ORIGIN, SMALL
 
 from benchmarks import records, run
-from benchmarks.cases import FORWARD_BACKWARD, PACKED
-from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, ONE_MAP, default_names
+from benchmarks.cases import PACKED
+from benchmarks.implementations.registry import COMPILED, EAGER, ONE_MAP, default_names
 from benchmarks.measure import agreement, ceiling, timing
 
 ONCE = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=0)
@@ -62,13 +62,13 @@ def test_run_has_shares_for_all_lengths(small, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(timing, "QUICK", ONCE)
     threads = str(torch.get_num_threads())
     arguments = ["--quick", "--threads", threads, "--shapes", "3,2,20,8", "--modes", "training-forward"]
-    implementations = ["--implementations", COMPOSITION, "reference"]
+    implementations = ["--implementations", "reference", "cpu"]
     lengths = ["--lengths", "full", "padded", "packed"]
     assert run.main([*arguments, *implementations, *lengths, "--out", str(tmp_path)]) == 0
     measured = records.load(tmp_path.iterdir())
     times = [row for row in measured if row.kind == "time"]
     assert [(row.lengths, row.implementation) for row in times] == [
-        (form, name) for form in ("full", "padded", "packed") for name in (COMPOSITION, "reference")
+        (form, name) for form in ("full", "padded", "packed") for name in ("reference", "cpu")
     ]
     assert all(row.share_of_peak > 0 for row in times)
     assert "| (3,2,20,8) packed | float32 | training-forward | 0 |" in capsys.readouterr().out
@@ -78,8 +78,6 @@ def test_run_has_shares_for_all_lengths(small, monkeypatch, tmp_path, capsys):
 
 def test_default_names_support_the_case():
     here = default_names(SMALL)
-    assert here[:4] == [EAGER, COMPILED, COMPOSITION, ONE_MAP]
+    assert here[:3] == [EAGER, COMPILED, ONE_MAP]
     assert "reference" not in here
-    packed = replace(SMALL, lengths=PACKED)
-    assert default_names(packed) == [COMPOSITION, *here[4:]]
-    assert COMPOSITION not in default_names(replace(SMALL, mode=FORWARD_BACKWARD, dropout=0.1))
+    assert default_names(replace(SMALL, lengths=PACKED)) == here[3:]

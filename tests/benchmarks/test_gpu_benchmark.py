@@ -58,8 +58,8 @@ MODES_AND_LENGTHS = [*((mode, FULL) for mode in MODES), (FORWARD_BACKWARD, PADDE
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_implementations_agree_in_all_modes_and_lengths(mode, lengths, dtype):
     case = replace(TINY, mode=mode, lengths=lengths, dtype=dtype)
-    names = [n for n in (COMPOSITION, "reference", "cpu") if not IMPLEMENTATIONS[n].unsupported(case)]
-    assert COMPOSITION in names
+    names = [n for n in ("reference", "cpu") if not IMPLEMENTATIONS[n].unsupported(case)]
+    assert "reference" in names
     agreement.require_agreement({n: IMPLEMENTATIONS[n].build(case) for n in names}, case, draw_sets(case)[0])
 
 
@@ -182,7 +182,7 @@ def test_session_keeps_records_and_reasons(tmp_path, monkeypatch, capsys):
     assert [m.split(": ", 1)[1].split(",")[0] for m in run.missing] == [
         "OutOfMemoryError: CUDA out of memory",
         "cpu",
-        "dropout of two separate maps differs from dropout of their sum",
+        "dropout of two separate maps differs from dropout of their sum; FlexAttention is compiled for a GPU",
     ]
     assert "out has error" in run.missing[1]
     assert len(run.wrong) == 1
