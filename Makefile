@@ -112,7 +112,7 @@ check-triton-oldest: ## Compile the kinds of Triton kernels with the oldest supp
 # the time: Triton's tests take an hour of processor time on a GPU machine. Compiled kernels are cached for the next run.
 GPU_TESTS = $(PY) -m pytest -m "" $(if $(PARALLEL),-n auto --maxprocesses 14) --random-calls 12 $(patsubst %,tests/kernels/test_%.py,gpu \
 	operators dropout hidden_keys edges transforms compile random_calls dispatch self_check triton_kernels \
-	backends_within_budget packed)
+	backends_within_budget)
 
 check-interpreted: OUT = build/check-interpreted
 check-interpreted: $(READY) ## All operator tests of the Triton kernels in Triton's interpreter

@@ -133,24 +133,6 @@ def test_keep_mask_invalid_argument_is_named(change, reason):
         qk.keep_mask(**{"seed": torch.tensor(1), "dropout_p": 0.5, **sizes, **change})
 
 
-def test_key_with_all_entries_dropped_has_no_gradient(backend, device):
-    """Only its softmax scores have a gradient, since the softmax includes dropped keys."""
-    shape = (1, 1, 4, 600)
-    query, key, context_query, context_key, gate = draw(*shape, 16, torch.float32, device)
-    seed = torch.tensor(5, device=device)
-    keep = qk.keep_mask(seed, 0.6, *shape)
-    dropped = ~keep[0, 0].any(0)
-    assert 20 < dropped.sum() < 200
-    tensors = [t.requires_grad_() for t in (query, key, torch.randn_like(key), context_query, context_key, gate)]
-    out = qk.quasi_attention(*tensors, dropout_p=0.6, dropout_seed=seed, backend=backend)
-    _, d_key, d_value, _, d_context_key, _ = torch.autograd.grad(out.square().sum(), tensors)
-    assert d_value[0, 0, dropped].eq(0).all()
-    assert d_context_key[0, 0, dropped].eq(0).all()
-    # The softmax normalises over dropped keys too, so their scores have a gradient: -P delta.
-    assert d_key[0, 0, dropped].ne(0).all()
-    assert d_value[0, 0, ~dropped].ne(0).all()
-
-
 def test_packed_dropout_equals_that_of_padded_sequences(backend, dtype, device):
     lengths, head_dim, longest = (40, 1, 0, 23), 64, 40
     seed = torch.tensor(77, device=device)
