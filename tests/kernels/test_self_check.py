@@ -76,16 +76,6 @@ def test_wrong_variant_warns_once_and_gives_reference(inputs):
     assert "B*H<=8" in text
 
 
-def test_wrong_forward_disables_its_backward(inputs):
-    """The backward of the reference reads the tensors that the reference saved."""
-    expected = evaluate(inputs, through_backend("reference"))
-    with unchecked_cpu(wrong_output) as launched, pytest.warns(UserWarning):
-        for _ in range(2):
-            got = evaluate(inputs, through_backend("cpu"))
-        assert launched == FORWARD
-    assert all(torch.equal(got[name], t) for name, t in expected.items())
-
-
 def test_wrong_variant_disables_the_backend(inputs):
     """Calls of other variants, right ones included, then run elsewhere."""
     other = make_inputs(Case("another", queries=50, head_dim=8), torch.float32)

@@ -46,30 +46,11 @@ EDITS = {
         "visible = (i < place.queries) & (j <= i)",
         dict(is_causal=True, key_lengths=(7, 20)),
     ),
-    "outputs are not rescaled": ("forward", "o1 * rescale[:, None]", "o1", LONG),
-    "branch output that is saved": (
-        "forward",
-        "plain_o2 if config.column_gate else o2, call, config)",
-        "plain_o2 if config.column_gate else 2.0 * o2, call, config)",
-        LONG,
-    ),
     "gradients of dropped entries": (
         "backward",
         "da = tl.where(keep, call.factors.keep * da, 0.0)",
         "da = call.factors.keep * da",
         dict(dropout_p=0.3),
-    ),
-    "packed sequences begin one token late": (
-        "tiles",
-        "first = _integer(call.cu_seqlens, sequence, call.sizes.tokens)",
-        "first = _integer(call.cu_seqlens, sequence, call.sizes.tokens) + 1",
-        dict(sequences=(5, 9)),
-    ),
-    "gate sums of 32 slices": (
-        "gates",
-        "tl.where(is_idle, 0, sequences * heads * count)",
-        "tl.where(is_idle, 0, tl.minimum(sequences * heads * count, 32))",
-        dict(batch=3, heads=12, queries=3, gate="shared"),
     ),
 }
 
