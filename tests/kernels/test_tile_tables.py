@@ -227,31 +227,6 @@ def test_tf32_is_not_used_in_builds_for_rocm(hip, expected, monkeypatch):
         assert launch.multiplies_in_tf32(torch.zeros(1)) is expected
 
 
-@pytest.mark.parametrize(
-    ("architecture", "head_dim", "tiled_by_parts", "single_tile_by_parts", "bits"),
-    [
-        ("sm_90", 64, False, False, 16),
-        ("sm_90", 128, False, False, 32),
-        ("sm_90", 129, True, True, 32),
-        ("sm_80", 64, False, True, 16),
-        ("sm_80", 65, True, True, 32),
-    ],
-)
-def test_tf32_multiplies_whole_operands_that_fit(architecture, head_dim, tiled_by_parts, single_tile_by_parts, bits):
-    launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
-    from triton_builds import products_in_tf32
-
-    inputs = make_inputs(Case("call", batch=1, queries=40, head_dim=head_dim), torch.float32)
-    with tile_tables.trial(tile_tables.shipped(architecture)), products_in_tf32(True):
-        plan = launch.LaunchPlan(problem_of(*inputs.arguments(), **inputs.options))
-    for kernel in ("tiled_forward", "key_gradients", "query_gradients"):
-        assert plan.config(kernel)[0].by_parts is tiled_by_parts
-    for kernel in ("whole_row_forward", "whole_row_backward"):
-        assert plan.config(kernel)[0].by_parts is single_tile_by_parts
-    assert plan.entry("tiled_forward").bits == bits
-    assert plan.entry("whole_row_forward").bits == 32
-
-
 def test_entries_are_selected_by_width_head_size_and_kind():
     table = tile_tables.shipped("sm_90")
     for head_dim, expected in ((1, 64), (64, 64), (65, 128), (200, 256)):
@@ -262,42 +237,6 @@ def test_entries_are_selected_by_width_head_size_and_kind():
         assert table.takes_whole_rows("whole_row_forward", torch.float32, 64, "plain", 9, keys) == expected
     assert not table.takes_whole_rows("whole_row_backward", torch.bfloat16, 64, "plain", 129, 4)
     assert not table.takes_whole_rows("whole_row_forward", torch.float64, 64, "plain", 9, 9)
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (dict(), "plain"),
-        (dict(mask="boolean_keys"), "plain"),
-        (dict(dropout_p=0.1), "dropout"),
-        (dict(mask="boolean_keys", dropout_p=0.1), "dropout"),
-        (dict(mask="boolean"), "masked"),
-        (dict(mask="boolean_keys", head_dim=72), "masked"),
-        (dict(mask="boolean", dropout_p=0.1), "masked"),
-        (dict(gate="shared", form="column"), "masked"),
-    ],
-    ids=str,
-)
-def test_mask_dropout_and_column_gate_give_the_kind(options, expected):
-    inputs = make_inputs(Case("kind", queries=5, **options))
-    assert tile_tables.kind_of(problem_of(*inputs.arguments(), **inputs.options)) == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (dict(queries=64, mask="additive_keys"), Residuals(False, False)),
-        (dict(sequences=(64, 70)), Residuals(True, True)),
-        (dict(queries=128, mask="additive"), Residuals(True, True)),
-        (dict(queries=128, mask="additive_keys", dropout_p=0.0), Residuals(False, False)),
-    ],
-    ids=str,
-)
-def test_training_on_short_rows_saves_no_branch_outputs(options, expected):
-    case = Case("training", batch=2, head_dim=64, gate="shared", bias="shared", **{"dropout_p": 0.1} | options)
-    inputs = make_inputs(case, torch.bfloat16)
-    with tile_tables.trial(tile_tables.shipped("sm_90")):
-        assert triton.residuals(problem_of(*inputs.arguments(), **inputs.options)) == expected
 
 
 class PTXASError(Exception):
