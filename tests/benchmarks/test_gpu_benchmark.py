@@ -15,7 +15,6 @@ from benchmarks.cases import (
     FORWARD,
     FORWARD_BACKWARD,
     FULL,
-    GATES,
     MODES,
     PACKED,
     PADDED,
@@ -33,7 +32,7 @@ from benchmarks.implementations.registry import (
     ONE_MAP,
 )
 from benchmarks.measure import agreement, timing
-from benchmarks.measure.session import OVERHEAD, TIME, Item, Session, measure_overhead
+from benchmarks.measure.session import TIME, Item, Session, measure_overhead
 from benchmarks.targets import kinds
 from benchmarks.targets.performance import TARGETS
 from qacg_kernels.operators import self_check
@@ -81,19 +80,6 @@ def test_gpu_plan_measures_all_targets():
     assert len(missing) == 2
     assert "temporary memory" in missing[0]
     assert "host overhead" in missing[1]
-
-
-def test_gpu_plan_starts_with_host_and_device_time_of_short_calls():
-    first = plans.gpu_items(("triton",))[:36]
-    forms = {(i.case.shape.length, i.case.gate, i.case.mode, i.case.dropout, i.kind) for i in first}
-    passes = [(FORWARD, 0), (FORWARD_BACKWARD, 0), (FORWARD_BACKWARD, plans.DROPOUT)]
-    assert forms == {
-        (length, gate, *of_pass, kind)
-        for length in (32, 128, 512)
-        for gate in GATES
-        for of_pass in passes
-        for kind in (TIME, OVERHEAD)
-    }
 
 
 @pytest.mark.parametrize(("mode", "calls"), [(FORWARD, 0), (TRAINING_FORWARD, 0), (FORWARD_BACKWARD, 21)])

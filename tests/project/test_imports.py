@@ -57,12 +57,12 @@ MODULES = modules()
 
 
 @functools.cache
-def imports_of(name, at_the_top=False):
-    """Modules of this repository that a module imports by a statement or a string, anywhere in it or at its top."""
+def imports_of(name):
+    """Modules of this repository that a module imports by a statement or a string, anywhere in it."""
     tree = ast.parse(MODULES[name].read_text())
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found = set()
-    for node in tree.body if at_the_top else ast.walk(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -126,18 +126,6 @@ def test_package_has_no_import_cycle(package):
 def node_of(name):
     """Returns the module; for a module of a backend the backend, since its modules import each other in functions."""
     return f"qacg_kernels.backends.{backend_of(name)}" if backend_of(name) else name
-
-
-@functools.cache
-def depth_of(name):
-    """The number of modules in the longest chain of imports at the top of modules, from a module down."""
-    below = imports_of(name, at_the_top=True) & set(MODULES) - {"qacg_kernels"}
-    return 1 + max(map(depth_of, below), default=0)
-
-
-def test_public_functions_are_above_7_layers_of_modules():
-    assert depth_of("qacg_kernels.backends.cpu") > 2
-    assert depth_of("qacg_kernels.functional") <= 8
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if backend_of(name)])
