@@ -67,11 +67,6 @@ class Origin:
     def has_amx(self) -> bool:
         return "amx" in self.instruction_sets
 
-    @property
-    def machine_name(self) -> str:
-        """The processor, and the instruction sets that the kernels use, as text."""
-        return ", ".join([self.machine["cpu"], *self.instruction_sets])
-
     def __str__(self) -> str:
         machine, sets = self.machine, self.instruction_sets
         kernels = "kernels on " + ", ".join(sets) if sets else "no compiled kernels"

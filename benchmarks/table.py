@@ -2,15 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from qacg_models.utils.text import markdown_table
 
 from benchmarks import records
 from benchmarks.command import exit_status
-from benchmarks.implementations.registry import COMPILED, EAGER, ONE_MAP
-
-_ORDER = (EAGER, COMPILED, ONE_MAP)  # of columns in a table of several machines; others come after them
+from benchmarks.implementations.registry import EAGER
 
 
 def markdown(measured: Sequence[records.Record]) -> str:
@@ -40,33 +38,6 @@ def markdown(measured: Sequence[records.Record]) -> str:
     return "\n\n".join([*blocks, source, *records.state_note(measured), *records.contention_note(measured)])
 
 
-def of_machines(measured: Sequence[records.Record]) -> str:
-    """Formats the times of cases that were measured on all machines, with the machine in the first column."""
-    times = [one for one in measured if isinstance(one, records.TimeRecord)]
-    by_machine: dict[str, list[records.TimeRecord]] = {}
-    for one in times:
-        by_machine.setdefault(one.origin.machine_name, []).append(one)
-    for own in by_machine.values():
-        records.require_one_origin(own)
-    found = {machine: records.by_case(own) for machine, own in by_machine.items()}
-    shared = [case for case in next(iter(found.values()), {}) if all(case in own for own in found.values())]
-    if not shared:
-        raise ValueError(
-            "records: expected a case with times on all machines, got none. Pass times of the same cases on each "
-            "machine."
-        )
-    measured_names = dict.fromkeys(one.implementation for one in times)
-    names = [*(name for name in _ORDER if name in measured_names), *(n for n in measured_names if n not in _ORDER)]
-    lines = [
-        [machine, case.short_name, case.dtype, case.mode, f"{case.dropout:g}", *_time_cells(own[case], names)]
-        for machine, own in found.items()
-        for case in shared
-    ]
-    header = ["machine", "(B,H,L,D)", "dtype", "pass", "dropout", *(f"{name}, ms" for name in names)]
-    sources = [" ".join([str(own[0].origin), *records.state_note(own)]) for own in by_machine.values()]
-    return "\n\n".join([markdown_table(header, lines, 5), _legend(times), *sources, *records.contention_note(times)])
-
-
 def _legend(times: Sequence[records.TimeRecord]) -> str:
     shares = any(one.share_of_peak is not None for one in times)
     legend = "Medians of interleaved runs; in brackets the speed-up over eager"
@@ -76,17 +47,15 @@ def _legend(times: Sequence[records.TimeRecord]) -> str:
 def _time_table(times: Sequence[records.TimeRecord]) -> str:
     names = list(dict.fromkeys(one.implementation for one in times))
     lines = [
-        [case.short_name, case.dtype, case.mode, f"{case.dropout:g}", *_time_cells(found, names)]
+        [case.short_name, case.dtype, case.mode, f"{case.dropout:g}", *(_time_cell(found.get(name)) for name in names)]
         for case, found in records.by_case(times).items()
     ]
     return markdown_table(["(B,H,L,D)", "dtype", "pass", "dropout", *(f"{name}, ms" for name in names)], lines, 4)
 
 
-def _time_cells(found: dict[str, records.TimeRecord], names: Iterable[str]) -> list[str]:
-    return [_time_cell(found[name]) if name in found else "" for name in names]
-
-
-def _time_cell(record: records.TimeRecord) -> str:
+def _time_cell(record: records.TimeRecord | None) -> str:
+    if record is None:
+        return ""
     extra = []
     if record.implementation != EAGER and record.ratio_to_eager is not None:
         extra.append(f"{record.ratio_to_eager:.1f}x")
@@ -165,7 +134,6 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.table", description="Prints records as Markdown tables."
     )
     parser.add_argument("files", nargs="+", help="files of records of one machine, thread count and commit")
-    parser.add_argument("--machines", action="store_true", help="print one table with the times of several machines")
     parser.add_argument("--dtypes", nargs="+", help="print only the times of these dtypes")
     parser.add_argument("--modes", nargs="+", help="print only the times of these passes")
     parser.add_argument("--dropouts", nargs="+", type=float, help="print only the times with these dropout rates")
@@ -174,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
     def print_table() -> int:
         kept = {"dtype": options.dtypes, "mode": options.modes, "dropout": options.dropouts}
         found = records.chosen(records.load(options.files), **kept)
-        print(of_machines(found) if options.machines else markdown(found))
+        print(markdown(found))
         return 0
 
     return exit_status(print_table)
