@@ -8,14 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from processes import SUPPORT, run_python
-from torch._subclasses import FakeTensorMode
 
 import benchmarks
 import qacg_kernels
-from qacg_kernels.backends import cuda, triton
-from qacg_kernels.backends.dispatch import outside_limits
-from qacg_kernels.backends.triton import tile_tables
-from qacg_kernels.functional import problem_of
 
 # Where this process finds the packages, which may be installed ones.
 PATHS = *(Path(module.__file__).parents[1] for module in (benchmarks, qacg_kernels)), SUPPORT
@@ -105,59 +100,3 @@ def test_host_cost_prints_a_row_per_kind_of_call():
 def test_host_cost_without_a_tool_names_it(arguments, missing, tmp_path):
     done = run_python("-m", "benchmarks.host_cost", *arguments, status=2, PATH=str(tmp_path), CC="")
     assert done.stderr.startswith(missing)
-
-
-_CACHES = (cuda._gpu_is_there, cuda.capability, triton._gpu_is_there, triton._without_table, tile_tables._found)
-
-
-@pytest.fixture
-def call():
-    """The arguments of a call on a GPU, without values."""
-    with FakeTensorMode():
-        x = torch.empty(2, 3, 128, 64, dtype=torch.bfloat16, device="cuda:0", requires_grad=True)
-        return x, x, x, x, x, torch.empty(2, 3, 128, dtype=torch.bfloat16, device="cuda:0")
-
-
-@pytest.fixture
-def queries(call, monkeypatch):
-    """The queries of the driver for a simulated H200, after those for the tensors of the call."""
-    found = []
-
-    def answer(name, value):
-        def query(*_):
-            found.append(name)
-            return value
-
-        monkeypatch.setattr(torch.cuda, name, query)
-
-    class Properties:
-        shared_memory_per_block_optin = 227 * 1024
-
-    answer("is_available", True)
-    answer("device_count", 1)
-    answer("get_device_capability", (9, 0))
-    answer("get_device_name", "NVIDIA H200")
-    answer("get_device_properties", Properties)
-    monkeypatch.setattr(cuda, "_missing", [])
-    monkeypatch.setattr(cuda, "_gpus", ("9.0",))
-    for cache in _CACHES:
-        cache.cache_clear()
-    yield found
-    for cache in _CACHES:
-        cache.cache_clear()
-
-
-@pytest.mark.parametrize("module", [cuda, triton], ids=["cuda", "triton"])
-def test_second_call_does_not_query_the_driver(module, call, queries, monkeypatch, tmp_path):
-    monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
-
-    def choose():
-        problem = problem_of(*call)
-        return module.missing(), outside_limits(module, problem), module.residuals(problem)
-
-    first = choose()
-    assert first[:2] == ([], [])
-    assert {"is_available", "get_device_capability"} <= set(queries)
-    queries.clear()
-    assert choose() == first
-    assert queries == []
