@@ -58,7 +58,6 @@ PREDICTIONS = {"prediction, jsonl": "out.jsonl", "prediction, csv": "out.csv"}
 # The parts of records that contain no times and so are deterministic.
 RECORDS = {
     "training.json": ("metrics", "majority", "selected", "steps", "loss", "data"),
-    "seeds.json": ("seeds", "metrics", "majority"),
 }
 ALREADY_THERE = "which exists. Set --overwrite to replace it."
 NO_ROOM = ("No space left on device", "File too large")

@@ -30,7 +30,7 @@ def seeds(small_data, tmp_path_factory):
     output = tmp_path_factory.mktemp("two") / "seeds"
     printed = by_two(small_data, output).splitlines()
     assert [line for line in printed if line.startswith("seed ")] == ["seed 0", "seed 1"]
-    assert sorted(path.name for path in output.iterdir()) == ["run.yaml", "seed-0", "seed-1", "seeds.json"]
+    assert sorted(path.name for path in output.iterdir()) == ["run.yaml", "seed-0", "seed-1"]
     return output
 
 

@@ -45,13 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.sentiment.dataset import describe, load_data
     from qacg_models.sentiment.record import checked_options, read_run_file
     from qacg_models.sentiment.report.tables import (
+        runs_table,
         selection_note,
         show,
-        show_seeds,
         stored_results,
         weaker_than_tfidf,
     )
-    from qacg_models.sentiment.training import summarize, train_seeds
+    from qacg_models.sentiment.training import train_seeds
     from qacg_models.utils.files import check_writable
     from qacg_models.utils.machine import main_only
 
@@ -76,9 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     records = train_seeds(
         dataset, given["output"], options, seeds, overwrite=arguments.overwrite, resume=arguments.resume, say=say
     )
-    for name, metrics in records[0].metrics.items():
-        one = len(seeds) == 1
-        shown = show(stored_results(records[0], name)) if one else show_seeds(summarize(records), name, metrics.TITLES)
+    for name in records[0].metrics:
+        shown = runs_table(records, name) if len(records) > 1 else show(stored_results(records[0], name))
         say(f"\n{name}\n{shown}")
     say("")
     for record in records:

@@ -88,20 +88,6 @@ def show(results: Mapping[str, Metrics], bounds: Bounds | None = None) -> str:
     return "\n".join([text_table(*metric_cells(results, bounds)), *undefined_notes(results)])
 
 
-def show_seeds(summary: dict, split: str, titles: Mapping[str, str]) -> str:
-    """Returns a text table in per cent: mean and deviation over seeds of `training.summarize`, and the baselines.
-
-    `titles` has the titles of the metrics.
-    """
-    metrics = summary["metrics"][split]
-    rows = [[key, *(metrics[name][key] for name in titles)] for key in ("mean", "deviation")]
-    for title, baseline in ((TFIDF, summary["tfidf"]), (MAJORITY, summary["majority"])):
-        if split in baseline:
-            rows.append([title, *(baseline[split][name] for name in titles)])
-    cells = [[title, *map(percent, values)] for title, *values in rows]
-    return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *titles.values()], cells)
-
-
 def selection_note(record: TrainingRecord) -> str:
     """Returns one line with the selected checkpoint and its metric, or with the last step if there was no selection."""
     selected = record.selected
@@ -219,10 +205,11 @@ def markdown(records: Sequence[TrainingRecord], split: str | None = None) -> str
             raise InputError(f"models: expected metrics on {split}, got none for {model}")
         data = sorted((name, part.sha256) for name, part in record.data.items())
         sets.setdefault((record.task.name, *data), []).append(record)
-    return "\n\n".join([*(_table(chosen, split) for chosen in sets.values()), _source(records)])
+    return "\n\n".join([*(runs_table(chosen, split) for chosen in sets.values()), _source(records)])
 
 
-def _table(records: Sequence[TrainingRecord], split: str) -> str:
+def runs_table(records: Sequence[TrainingRecord], split: str) -> str:
+    """Returns a Markdown table of runs on one data set, with means and deviations over seeds in per cent."""
     kinds: dict[str, list[TrainingRecord]] = {}  # records that differ only in their seed
     for record in records:
         kinds.setdefault(str(replace(record.options, seed=0, tensorboard=None)), []).append(record)

@@ -18,7 +18,6 @@ import json
 import math
 import shlex
 import shutil
-import statistics
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
 
 CHOICES_NAME = "choices.json"
 MODEL = "model"
-SUMMARY_NAME = "seeds.json"
 # The seed, the random generators, the number of threads and the progress bars of libraries are those of the process.
 _ONE_TRAINING = threading.RLock()
 
@@ -107,9 +105,8 @@ def train_seeds(
 ) -> list[TrainingRecord]:
     """Trains once per seed, as `train`, and returns the records, in the order of `seeds`, which are distinct integers.
 
-    The model of a single seed is in `output`. With several seeds, the models are in `output/seed-N`,
-    `output/seeds.json` has the mean and standard deviation of the metrics, and `output/run.yaml` has the options. Each
-    seed has its own folder of TensorBoard logs.
+    The model of a single seed is in `output`. With several seeds, the models are in `output/seed-N`, and
+    `output/run.yaml` has the options. Each seed has its own folder of TensorBoard logs.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: expected one or several different integers, got {list(seeds)}.")
@@ -129,14 +126,8 @@ def train_seeds(
             say(f"seed {chosen.seed}")
             with files.lock_output(folder, say):
                 records.append(_train(dataset, folder, chosen, overwrite=overwrite, resume=resume, say=say).record)
-        resolved = resolve_options(options, dataset)
-
-        def write() -> None:
-            with files.atomic_write(output / SUMMARY_NAME) as handle:
-                handle.write(json.dumps(summarize(records), indent=1, allow_nan=False) + "\n")
-            write_run_file(output / RUN_NAME, dataset.sources, dataset.options, resolved, list(seeds))
-
-        machine.run_on_main(write)
+        run = (dataset.sources, dataset.options, resolve_options(options, dataset), list(seeds))
+        machine.run_on_main(lambda: write_run_file(output / RUN_NAME, *run))
     return records
 
 
@@ -146,38 +137,6 @@ def _check_seeds_folder(output: Path, continues: bool) -> None:
             f"{output}: expected a new folder, got files of an earlier run. Continue that run with --resume, or replace"
             " it with --overwrite."
         )
-
-
-def summarize(records: Sequence[TrainingRecord]) -> dict:
-    """Returns the mean and sample standard deviation of every metric over the seeds, by split, as JSON values.
-
-    Mean and deviation are None if the metric is undefined for a seed; the deviation is also None for a single record.
-    `selected_on` is the split that selected the checkpoints, `tfidf` and `majority` are the baselines of the first
-    record, and `seconds` is the sum.
-    """
-    every = [record.to_json() for record in records]
-    first = every[0]
-
-    def statistic(split: str, name: str) -> dict:
-        values = [record["metrics"][split][name] for record in every]
-        complete = None not in values
-        return {
-            "mean": statistics.fmean(values) if complete else None,
-            "deviation": statistics.stdev(values) if complete and len(values) > 1 else None,
-            "values": values,
-        }
-
-    return {
-        "seeds": [record.options.seed for record in records],
-        "selected_on": first["selected"]["split"],
-        "metrics": {
-            split: {name: statistic(split, name) for name in metrics if name != "undefined"}
-            for split, metrics in first["metrics"].items()
-        },
-        "tfidf": first["tfidf"],
-        "majority": first["majority"],
-        "seconds": math.fsum(record.seconds for record in records),
-    }
 
 
 @machine.hidden_library_bars()
