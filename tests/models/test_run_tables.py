@@ -36,6 +36,7 @@ def record(seed=0, seconds=60.0, accuracy=0.5, splits=("dev", "test"), **options
         tfidf={split: figures(accuracy=0.4) for split in splits},
         majority={split: figures() for split in splits},
         data={split: base.data[split] for split in splits},
+        confusion={split: base.confusion[split] for split in splits},
     )
 
 

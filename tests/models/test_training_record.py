@@ -6,8 +6,10 @@ import math
 from dataclasses import replace
 
 import pytest
+from errors import raises
 from qacg_models.errors import InputError, ModelFolderError
 from qacg_models.sentiment.dataset import file_digest
+from qacg_models.sentiment.example import SENTIHOOD
 from qacg_models.sentiment.options import TrainingOptions
 from qacg_models.sentiment.record import (
     RECORD_NAME,
@@ -27,7 +29,7 @@ FIELDS = [
     *(("options", "precision"), ("data_options", "wide"), ("data_options", "labels"), ("selected", "step")),
     *(("label_shares", 0), ("overlap", 0, 2), ("data", "dev", "rows"), ("warnings", 0, "examples", 0), ("loss", 0, 1)),
     *(("seconds",), ("versions", "torch"), ("machine",), ("written",), ("metrics", "dev", "accuracy")),
-    *(("tfidf", "test", "undefined"), ("majority",), ("bfloat16_agreement",)),
+    *(("tfidf", "test", "undefined"), ("majority",), ("confusion", "dev", "food", 0, 0), ("bfloat16_agreement",)),
 ]
 
 
@@ -63,7 +65,7 @@ def test_record_round_trip_is_equal(tmp_path):
 
 def test_record_keeps_undefined_metrics():
     silent = {"dev": replace(RECORD.metrics["dev"], aspect_f1=math.nan, undefined=("aspect_f1",))}
-    plain = replace(RECORD, metrics=silent, tfidf=silent, majority=silent).to_json()
+    plain = replace(RECORD, metrics=silent, tfidf=silent, majority=silent, confusion={}).to_json()
     assert plain["metrics"]["dev"]["aspect_f1"] is None
     back = TrainingRecord.from_json(json.loads(json.dumps(plain)))
     assert math.isnan(back.metrics["dev"].aspect_f1) and back.metrics["dev"].undefined == ("aspect_f1",)
@@ -96,6 +98,8 @@ def test_record_without_a_later_option_has_its_default():
         (("seconds",), float("nan"), "seconds: expected a number, got nan"),
         (("commit",), 7, "commit: expected a text or null, got 7"),
         (("loss", 0), [1], "loss[0]: expected 2 values, got 1"),
+        (("targets", 0), "hotel", "targets: expected one empty name, since the task has no targets, got ['hotel']"),
+        (("label_shares",), [1.0], "label_shares: expected 3 shares, one for each label, got 1"),
         (("options", "model"), "albert", "options: model: expected one of "),
         (("task", "metrics"), "luck", "task: metrics: expected one of sentihood, semeval, classification, got 'luck'"),
     ],
@@ -115,6 +119,10 @@ def test_record_truncated_file_raises(tmp_path):
 
 def test_record_errors_are_input_errors():
     assert issubclass(ModelFolderError, InputError) and issubclass(InputError, ValueError)
+    sentihood = record_of(SENTIHOOD, ["location - 1"], TrainingOptions().resolved())
+    for targets in ((), ("",), ("location - 1", "location - 1")):
+        with raises("InputError: targets: expected distinct names, got"):
+            replace(sentihood, targets=targets)
 
 
 @pytest.mark.parametrize(

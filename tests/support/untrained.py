@@ -100,5 +100,8 @@ def record_of(task, targets, options, reading=None):
         metrics=coin,
         tfidf=coin,
         majority=coin,
+        confusion={
+            split: {aspect: ((1,) * len(task.labels),) * len(task.labels) for aspect in task.aspects} for split in coin
+        },
         bfloat16_agreement=0.5,
     )

@@ -62,7 +62,8 @@ class TrainingRecord:
         ended: why training ended: "steps" (all were taken), "patience" (the metric stopped improving) or "minutes".
         commit: of the checkout with which the model was trained; None for an installed package.
         written: time in UTC at which the record was created, in ISO 8601.
-        metrics, tfidf, majority: by split; empty until training has ended.
+        metrics, tfidf, majority, confusion: by split; empty until training has ended. `confusion` has numbers of rows
+            by aspect, true label and predicted label.
         bfloat16_agreement: share of the rows of dev with the same label in bfloat16 as in float32; None if training
             ended on a CPU without bfloat16 instructions, on a GPU or without dev, and in older records.
     """
@@ -89,7 +90,17 @@ class TrainingRecord:
     metrics: dict[str, Metrics]
     tfidf: dict[str, Metrics]
     majority: dict[str, Metrics]
+    confusion: dict[str, dict[str, tuple[tuple[int, ...], ...]]]
     bfloat16_agreement: float | None = None
+
+    def __post_init__(self):
+        shares, labels = len(self.label_shares), len(self.task.labels)
+        if shares != labels:
+            raise InputError(f"label_shares: expected {labels} shares, one for each label, got {shares}")
+        named = all(name.strip() for name in self.targets) and len({*self.targets}) == len(self.targets) > 0
+        if not (named if self.task.has_targets else self.targets == ("",)):
+            expected = "distinct names" if self.task.has_targets else "one empty name, since the task has no targets"
+            raise InputError(f"targets: expected {expected}, got {list(self.targets)}")
 
     @property
     def contexts(self) -> tuple[str, ...]:

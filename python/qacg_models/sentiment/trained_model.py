@@ -51,6 +51,8 @@ from qacg_models.sentiment.encoding import (
 from qacg_models.sentiment.example import Example, Task
 from qacg_models.sentiment.metrics import (
     Metrics,
+    class_scores,
+    confusion_matrix,
     judge,
     judge_for,
     majority_probabilities,
@@ -68,7 +70,7 @@ from qacg_models.utils.fields import check_count, check_integer
 from qacg_models.utils.files import atomic_folder, atomic_write, explain_write_errors
 from qacg_models.utils.machine import cpu_threads, hidden_library_bars, is_out_of_memory, quiet
 from qacg_models.utils.progress import hidden_bars, progress_bar
-from qacg_models.utils.text import counted, markdown_table
+from qacg_models.utils.text import counted, markdown_table, percent
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -165,6 +167,18 @@ class TrainedModel:
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
         """Returns a function that computes metrics of (N, classes) logits for given weights of rows (`judge_for`)."""
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
+
+    def confusion(self, rows: Sequence[Example], logits: np.ndarray) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """Returns the confusion matrix of each aspect in labelled rows: counts by true label, then predicted label."""
+        predicted = probabilities_of(logits, self.calibration.temperatures).argmax(axis=1)
+        aspects = np.array([row.aspect for row in rows])
+        gold = np.array([row.label for row in rows])
+        found = {}
+        for aspect in self.task.aspects:
+            if (chosen := aspects == aspect).any():
+                matrix = confusion_matrix(gold[chosen], predicted[chosen], len(self.task.labels))
+                found[aspect] = tuple(tuple(counts) for counts in matrix.tolist())
+        return found
 
     def majority(self, rows: Sequence[Example]) -> Metrics:
         """Returns the metrics of the majority baseline: the label shares of the training split for every row."""
@@ -511,6 +525,19 @@ def _facts(trained: TrainedModel) -> str:
     for split in record.metrics:
         header, lines = metric_cells(stored_results(record, split))
         parts.append(markdown_table([f"{split}, {header[0]}", *header[1:]], lines, texts=1))
+        lines = [
+            [
+                *(name.replace("|", "\\|") for name in (aspect, label)),
+                *(percent(score) for score in (one.precision, one.recall, one.f1)),
+                f"{one.support:,}",
+            ]
+            for aspect, matrix in record.confusion.get(split, {}).items()
+            for label, one in zip(task.labels, class_scores(np.array(matrix)))
+            if one.support
+        ]
+        if lines:
+            header = [f"{split}: aspect", "label", "precision in %", "recall in %", "F1 in %", "rows"]
+            parts.append(markdown_table(header, lines, texts=2))
     if note := bfloat16_note(record):
         parts.append(_sentence(note))
     parts.append(f"{_sentence(trained.calibration.describe())} {VALIDITY}")

@@ -360,7 +360,7 @@ def _write_model(
         loss=tuple((e["step"], e["loss"]) for e in state.log_history if math.isfinite(e.get("loss", math.nan))),
         **made_with | {"machine": made_with["machine"] | {"attention": dispatch.chosen_so_far()}},
         written=machine.now(),
-        **{name: {} for name in ("metrics", "tfidf", "majority")},
+        **{name: {} for name in ("metrics", "tfidf", "majority", "confusion")},
     )
     with files.explain_write_errors(run.folder):
         write_weights(trainer.model, tokenizer, run.model)
@@ -397,7 +397,7 @@ def _bfloat16_agreement(trained: TrainedModel, run: _Run, logits: np.ndarray) ->
 
 
 def _metrics(trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray], say: Say) -> dict[str, dict]:
-    """Returns metrics of the model, of TF-IDF and of the majority baseline, by split."""
+    """Returns metrics of the model, of TF-IDF and of the majority baseline, and confusion matrices, by split."""
     rows = {split: dataset.splits[split] for split in logits}
     training, task = dataset.splits["train"], dataset.task
     baseline = TfidfBaseline(training, task)
@@ -408,4 +408,5 @@ def _metrics(trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarr
         "metrics": {split: trained.judge(rows[split], logits[split])(None) for split in rows},
         "tfidf": {split: judge(task, asked, baseline.probabilities(asked)) for split, asked in rows.items()},
         "majority": {split: trained.majority(rows[split]) for split in rows},
+        "confusion": {split: trained.confusion(rows[split], logits[split]) for split in rows},
     }
