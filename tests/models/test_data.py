@@ -12,6 +12,7 @@ from qacg_models.sentiment.dataset import (
     label_shares,
     load_data,
     load_file,
+    sample_reviews,
     split_dev,
 )
 from qacg_models.sentiment.example import SEMEVAL, SENTIHOOD
@@ -503,3 +504,21 @@ def test_split_column_of_a_wide_table_is_no_aspect(tmp_path):
     dataset = load_data(path, ("train", "dev"), DataOptions(wide=True))
     assert dataset.task.aspects == ("food", "price")
     assert {name: len(part) for name, part in dataset.splits.items()} == {"train": 4, "dev": 2}
+
+
+def runs_of_words(rows, length=5):
+    words = [row.sentence.lower().split() for row in rows]
+    return {tuple(each[start : start + length]) for each in words for start in range(len(each) - length + 1)}
+
+
+def test_sample_reviews_have_every_aspect_and_no_overlap():
+    dataset = load_data(sample_reviews(), ("train", "dev", "test"), DataOptions(wide=True))
+    aspects, splits = ("food", "service", "price", "atmosphere", "design", "reliability"), dataset.splits
+    assert set(dataset.task.aspects) == set(aspects)
+    texts = {name: len(rows) // len(aspects) for name, rows in splits.items()}
+    assert texts == {"train": 2281, "dev": 125, "test": 241}
+    assert not runs_of_words(splits["train"]) & runs_of_words([*splits["dev"], *splits["test"]])
+    for rows in splits.values():
+        assert {(row.aspect, row.label) for row in rows} == {
+            (aspect, label) for aspect in aspects for label in range(3)
+        }
