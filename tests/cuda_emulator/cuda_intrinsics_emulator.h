@@ -5,7 +5,7 @@
 // of the others; whether a warp's lanes run in ascending or descending order; and for each asynchronous copy whether it
 // happens at its issue or at its wait. With seed 0 lanes ascend and copies happen late, with seed 1 they descend and
 // happen early; with both, warps run until they wait. Shared memory starts as NaN and ends in a guard that no kernel
-// may write; race_detector.h checks every access to it.
+// may write. A thread must wait for all its copies, which otherwise may overwrite what is stored after them.
 #pragma once
 
 #include <setjmp.h>
@@ -22,7 +22,6 @@
 #include <utility>
 #include <vector>
 
-#include "race_detector.h"
 #include "tensor_core_emulator.h"
 
 #define QACG_DEVICE inline
@@ -44,7 +43,6 @@ enum class State { kReady, kInWarp, kInBlock, kDone };
 struct AsyncCopy {
   void* to;
   const void* from;  // null: fill with zeros
-  races::Place where;
   bool done;
 };
 
@@ -98,7 +96,7 @@ class Machine {
   int64_t shared_bytes = 0;
 
   // Runs one block of a kernel; returns null or an error message.
-  const char* run(const void* kernel, int threads, int64_t bytes, uint64_t seed, const std::function<void()>& body) {
+  const char* run(int threads, int64_t bytes, uint64_t seed, const std::function<void()>& body) {
     body_ = &body;
     error_ = nullptr;
     shared_bytes = bytes;
@@ -112,7 +110,6 @@ class Machine {
     seed_ = seed;
     draw_ = seed + static_cast<uint64_t>(block) * 0x9e3779b97f4a7c15u;
     truncates = emulator::truncates();
-    races::begin_block(kernel, block, shared, bytes, threads);
     std::vector<int> order(warps_.size());
     for (size_t w = 0; w < order.size(); ++w) order[w] = static_cast<int>(w);
 
@@ -133,9 +130,7 @@ class Machine {
       for (Fiber& fiber : fibers_) {
         if (fiber.state == State::kInBlock) fiber.state = State::kReady;
       }
-      races::block_met();
     }
-    races::end_block();
     for (int64_t b = 0; b < kGuardBytes && !error_; ++b) {
       if (shared[bytes + b] != static_cast<char>(0xff)) fail("a kernel wrote beyond its shared memory");
     }
@@ -144,8 +139,7 @@ class Machine {
 
   void wait_for_block() { leave(State::kInBlock); }
 
-  // Gathers the operands of a warp's 32 threads; the last one does the work for all. This orders no accesses to memory,
-  // except for the instruction whose work calls races::warp_met.
+  // Gathers the operands of a warp's 32 threads; the last one does the work for all.
   template <typename Operand>
   void together(const char* operation, Operand operand, void (*work)(const Lanes<Operand>&)) {
     Warp& warp = warps_[current->index / kWarp];
@@ -191,9 +185,7 @@ class Machine {
         Fiber& fiber = fibers_[first + (descending ? lanes - 1 - n : n)];
         if (fiber.state != State::kReady) continue;
         moved = true;
-        races::run_thread(fiber.index);
         enter(fiber);
-        if (const char* race = races::found()) fail(race);
       }
     }
   }
@@ -216,6 +208,9 @@ class Machine {
   static void start() {
     Machine& machine = *running_;
     (*machine.body_)();
+    for (const auto& group : machine.current->groups) {
+      if (!group.empty()) machine.fail("a thread left before its copies had arrived");
+    }
     machine.leave(State::kDone);
   }
 
@@ -254,8 +249,7 @@ Word opaque(Word x) {
 
 inline void synchronise_warp() {
   struct Nothing {};
-  emulator::machine().together<Nothing>(
-      "syncwarp", {}, [](const emulator::Lanes<Nothing>&) { emulator::races::warp_met(thread_index() / kWarp); });
+  emulator::machine().together<Nothing>("syncwarp", {}, [](const emulator::Lanes<Nothing>&) {});
 }
 
 inline float shuffle_xor(float x, int lanes) {
@@ -295,8 +289,7 @@ const char* launch(int64_t blocks, void* /*stream*/, const Parameters&... parame
   const uint64_t seed = value ? strtoull(value, nullptr, 10) : 0;
   for (int64_t block = 0; block < blocks; ++block) {
     machine.block = block;
-    const char* error = machine.run(reinterpret_cast<const void*>(kernel), Shape::kThreads, Shape::kShared, seed,
-                                    [&] { kernel(parameters...); });
+    const char* error = machine.run(Shape::kThreads, Shape::kShared, seed, [&] { kernel(parameters...); });
     if (error) return error;
   }
   return nullptr;

@@ -21,7 +21,7 @@ struct Product {
 };
 
 template <typename Scalar>
-QACG_UNHOOKED void multiply_add(const Lanes<Product>& of) {
+void multiply_add(const Lanes<Product>& of) {
   const auto element = [](uint32_t two, int half) { return widen(Scalar{static_cast<uint16_t>(two >> (16 * half))}); };
   float left[16][16], right[16][8], sums[16][8];
   for (int lane = 0; lane < kWarp; ++lane) {
@@ -55,11 +55,10 @@ inline char* shared_bytes(uint32_t address, uint32_t bytes, const char* what) {
 struct MatrixRow {
   const uint16_t* row;
   uint32_t* to;
-  races::Place where;
 };
 
 template <bool kTransposed>
-QACG_UNHOOKED void load_matrices(const Lanes<MatrixRow>& of) {
+void load_matrices(const Lanes<MatrixRow>& of) {
   for (int lane = 0; lane < kWarp; ++lane) {
     const int thread = machine().current->index / kWarp * kWarp + lane;
     for (int r = 0; r < 4; ++r) {
@@ -67,7 +66,6 @@ QACG_UNHOOKED void load_matrices(const Lanes<MatrixRow>& of) {
       for (int half = 0; half < 2; ++half) {
         const int along = 2 * (lane % 4) + half, across = lane / 4;
         const uint16_t* from = kTransposed ? of(8 * r + along).row + across : of(8 * r + across).row + along;
-        races::read(thread, from, 2, of(lane).where);
         pair |= static_cast<uint32_t>(*from) << (16 * half);
       }
       of(lane).to[r] = pair;
@@ -75,26 +73,24 @@ QACG_UNHOOKED void load_matrices(const Lanes<MatrixRow>& of) {
   }
 }
 
-inline MatrixRow matrix_row(uint32_t (&to)[4], uint32_t row, races::Place where) {
+inline MatrixRow matrix_row(uint32_t (&to)[4], uint32_t row) {
   const char* bytes = shared_bytes(row, 16, "ldmatrix: a bad address in shared memory");
-  return {reinterpret_cast<const uint16_t*>(bytes), to, where};
+  return {reinterpret_cast<const uint16_t*>(bytes), to};
 }
 
-QACG_UNHOOKED inline Bytes16 load_bytes(uint32_t from, races::Place where) {
+inline Bytes16 load_bytes(uint32_t from) {
   Bytes16 x;
   const char* bytes = shared_bytes(from, 16, "a load from a bad address in shared memory");
-  races::read(machine().current->index, bytes, sizeof(x), where);
   memcpy(&x, bytes, sizeof(x));
   return x;
 }
 
-QACG_UNHOOKED inline void store_word(uint32_t to, uint32_t word, races::Place where) {
+inline void store_word(uint32_t to, uint32_t word) {
   char* bytes = shared_bytes(to, 4, "a store to a bad address in shared memory");
-  races::write(machine().current->index, bytes, sizeof(word), where);
   memcpy(bytes, &word, sizeof(word));
 }
 
-QACG_UNHOOKED inline void perform(const AsyncCopy& copy) {
+inline void perform(const AsyncCopy& copy) {
   if (copy.from) {
     memcpy(copy.to, copy.from, 16);
   } else {
@@ -102,12 +98,11 @@ QACG_UNHOOKED inline void perform(const AsyncCopy& copy) {
   }
 }
 
-QACG_UNHOOKED inline void begin_copy(uint32_t to, const void* from, bool inside, races::Place where) {
+inline void begin_copy(uint32_t to, const void* from, bool inside) {
   Machine& m = machine();
   char* target = shared_bytes(to, 16, "cp.async: a bad address in shared memory");
   if (inside && reinterpret_cast<uintptr_t>(from) % 16) m.fail("cp.async: a source off 16 bytes");
-  const AsyncCopy copy{target, inside ? from : nullptr, where, m.copies_at_once()};
-  races::begin_copy(m.current->index, target, 16, where);
+  const AsyncCopy copy{target, inside ? from : nullptr, m.copies_at_once()};
   if (copy.done) {
     perform(copy);
   } else {
@@ -117,12 +112,11 @@ QACG_UNHOOKED inline void begin_copy(uint32_t to, const void* from, bool inside,
   m.current->open.push_back(copy);
 }
 
-QACG_UNHOOKED inline void end_copies(int groups_left) {
+inline void end_copies(int groups_left) {
   Fiber& fiber = *machine().current;
   while (static_cast<int>(fiber.groups.size()) > groups_left) {
     for (const AsyncCopy& copy : fiber.groups.front()) {
       if (!copy.done) perform(copy);
-      races::end_copy(fiber.index, copy.to, 16, copy.where);
     }
     fiber.groups.erase(fiber.groups.begin());
   }
@@ -138,27 +132,23 @@ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
   emulator::machine().together("mma", emulator::Product{c, a, {b0, b1}}, emulator::multiply_add<Float16>);
 }
 
-QACG_IN_PLACE void load_matrices(uint32_t (&to)[4], uint32_t row) {
-  emulator::machine().together("ldmatrix", emulator::matrix_row(to, row, emulator::races::place()),
-                               emulator::load_matrices<false>);
+inline void load_matrices(uint32_t (&to)[4], uint32_t row) {
+  emulator::machine().together("ldmatrix", emulator::matrix_row(to, row), emulator::load_matrices<false>);
 }
 
-QACG_IN_PLACE void load_matrices_transposed(uint32_t (&to)[4], uint32_t row) {
-  emulator::machine().together("ldmatrix.trans", emulator::matrix_row(to, row, emulator::races::place()),
-                               emulator::load_matrices<true>);
+inline void load_matrices_transposed(uint32_t (&to)[4], uint32_t row) {
+  emulator::machine().together("ldmatrix.trans", emulator::matrix_row(to, row), emulator::load_matrices<true>);
 }
 
 inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(static_cast<const char*>(p) - emulator::machine().shared);
 }
 
-QACG_IN_PLACE Bytes16 load_bytes(uint32_t from) { return emulator::load_bytes(from, emulator::races::place()); }
+inline Bytes16 load_bytes(uint32_t from) { return emulator::load_bytes(from); }
 
-QACG_IN_PLACE void store_word(uint32_t to, uint32_t word) { emulator::store_word(to, word, emulator::races::place()); }
+inline void store_word(uint32_t to, uint32_t word) { emulator::store_word(to, word); }
 
-QACG_IN_PLACE void copy_async(uint32_t to, const void* from, bool inside) {
-  emulator::begin_copy(to, from, inside, emulator::races::place());
-}
+inline void copy_async(uint32_t to, const void* from, bool inside) { emulator::begin_copy(to, from, inside); }
 
 inline void commit_copies() {
   emulator::Fiber& fiber = *emulator::machine().current;

@@ -14,8 +14,6 @@
 
 #include <algorithm>
 
-#include "race_detector.h"
-
 namespace qacg::cuda::emulator {
 
 constexpr int kDepth = 16;  // of a product
@@ -58,8 +56,8 @@ inline bool truncates() {
 }
 
 // sums += left right.
-QACG_UNHOOKED inline void add_product(float (&sums)[16][8], const float (&left)[16][kDepth],
-                                      const float (&right)[kDepth][8], bool truncate) {
+inline void add_product(float (&sums)[16][8], const float (&left)[16][kDepth], const float (&right)[kDepth][8],
+                        bool truncate) {
   if (!truncate) {
     float products[16][8] = {};
     for (int i = 0; i < 16; ++i) {
