@@ -441,6 +441,7 @@ def test_split_column_divides_a_file(tmp_path, form):
     lines = {"train": [0, 2, 4], "dev": [1], "test": [3]}
     assert marks(dataset) == {name: [first + place for place in places] for name, places in lines.items()}
     assert "the column 'split' divides the rows: 3 train, 1 dev, 1 test" in describe(dataset)
+    assert dataset.dev_origin.startswith("rows that the column 'split' marks as dev")
     assert marks(load_data(path, ("test",))) == {"test": [first + 3]}
     assert set(marks(load_data(path, ("train", "dev")))) == {"train", "dev"}
 

@@ -45,6 +45,16 @@ if TYPE_CHECKING:
 Sources = Path | str | Sequence[Path | str]
 Content = tuple[Source, Any]  # a file or DataFrame, and rows of a table or what `Format.read` returned
 
+# Descriptions of where the dev rows come from, and of what the dev metric estimates.
+RESERVED = (
+    "rows that the column 'split' marks as dev; if they are a random sample, as in a sheet of qacg suggest, the dev"
+    " metric estimates the metric on new texts"
+)
+CUT = (
+    "split off the training file; the dev metric estimates the metric on new texts only if the file is a random sample"
+    " of them"
+)
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -58,6 +68,7 @@ class Dataset:
     options: DataOptions  # with which the files were read
     notes: tuple[str, ...] = ()  # log lines about how the files were read
     skipped: tuple[str, ...] = ()  # the lines of `notes` about skipped rows, one for each file with such rows
+    dev_origin: str = ""  # RESERVED or CUT, if the training file was divided
     # For DataFrames, the index by split; its entry N - 1 belongs to the row whose `line` is N.
     indices: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
@@ -359,12 +370,12 @@ def _dataset(
             reason = f"expected rows of the split {split}, got rows marked as {others[0]} in the column 'split'"
             raise parts[0][0].error(None, f"{reason}; correct the column, or remove it")
     splits: dict[str, Sequence[Example]] = {**tables}
-    notes = []
+    notes, origin = [], ""
     if divided:
-        divisions, note = _divide(tables["train"], joined["train"], test_file, options)
+        divisions, note, origin = _divide(tables["train"], joined["train"], test_file, options)
         splits, notes = splits | divisions, [note]
     splits = {split: splits[split] for split in SPLITS if split in splits}
-    return Dataset(task, splits, {}, targets, (), options, tuple(notes))
+    return Dataset(task, splits, {}, targets, (), options, tuple(notes), dev_origin=origin)
 
 
 def _unmarked(rows: DataFrame) -> DataFrame:
@@ -404,8 +415,8 @@ def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> N
 
 def _divide(
     rows: ExampleTable, source: Source, test_file: Sequence[Path] | None, options: DataOptions
-) -> tuple[dict[str, Sequence[Example]], str]:
-    """Returns the splits of the training files, and a log line about them.
+) -> tuple[dict[str, Sequence[Example]], str, str]:
+    """Returns the splits of the training files, a log line about them, and where dev is from (RESERVED or CUT).
 
     Rows with an empty cell in the column `split` are training rows. Training rows whose text is also in dev or test are
     left out.
@@ -431,7 +442,7 @@ def _divide(
     if "dev" not in parts:
         train, dev = split_dev(parts["train"], share, seed)
         used = f"{share:.0%} of the training sentences are used as dev (split by sentence, seed {seed})"
-        return parts | {"train": train, "dev": dev}, f"no dev file: {used}"
+        return parts | {"train": train, "dev": dev}, f"no dev file: {used}", CUT
     if (share, seed) != (DataOptions.dev_fraction, DataOptions.dev_seed):
         expected = f"dev_fraction, dev_seed: expected the defaults, got {share}, {seed}"
         raise InputError(f"{expected}; omit both, because the column 'split' marks the dev rows")
@@ -439,7 +450,7 @@ def _divide(
     left_out = len(rows) - sum(map(len, parts.values()))
     if left_out:
         note += f"; {left_out} training rows left out, because their text is also in dev or test"
-    return parts, note
+    return parts, note, RESERVED
 
 
 def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[ExampleTable, ExampleTable]:

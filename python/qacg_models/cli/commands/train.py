@@ -78,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for name in records[0].metrics:
         shown = runs_table(records, name) if len(records) > 1 else show(stored_results(records[0], name))
-        say(f"\n{name}\n{shown}")
+        origin = f" ({dataset.dev_origin})" if name == "dev" and dataset.dev_origin else ""
+        say(f"\n{name}{origin}\n{shown}")
     say("")
     for record in records:
         say(f"seed {record.options.seed}: {selection_note(record)}")
