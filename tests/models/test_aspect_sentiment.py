@@ -149,7 +149,7 @@ def test_predict_out_of_memory_names_the_batch(ask, monkeypatch, error):
         raise error
 
     monkeypatch.setattr(ask.trained.model, "forward", forward)
-    with raises("InputError: batch_size: 3 rows of at most 12 tokens do not fit into memory. Use a smaller"):
+    with raises("InputError: batch_size: 3 rows of at most 11 tokens do not fit into memory. Use a smaller"):
         ask(TEXTS[0])
     monkeypatch.setattr(ask.trained.model, "forward", lambda **batch: torch.ones(2) @ torch.ones(3))
     with pytest.raises(RuntimeError, match="inconsistent tensor size"):
