@@ -30,7 +30,7 @@ def test_model_table_entry_agrees_with_its_class(entry):
 @pytest.mark.parametrize("entry", MODELS, ids=lambda entry: entry.name)
 def test_forward_documents_its_arguments_in_order(entry):
     forward = load_class(entry).forward
-    documented = re.findall(r"^    (\w+): ", forward.__doc__.partition("\nReturns:")[0], re.MULTILINE)
+    documented = re.findall(r"^    (\w+): ", inspect.getdoc(forward).partition("\nReturns:")[0], re.MULTILINE)
     assert documented == [name for name in inspect.signature(forward).parameters if name != "self"]
 
 

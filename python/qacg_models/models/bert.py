@@ -31,7 +31,6 @@ from qacg_models.models.base import (
     EncoderModel,
     EncoderPreTrainedModel,
     SequenceClassifier,
-    documented,
     mean_cross_entropy,
     requested,
 )
@@ -99,7 +98,6 @@ class BertModel(EncoderModel):
         self.post_init()
 
     @can_return_tuple
-    @documented()
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -116,7 +114,35 @@ class BertModel(EncoderModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> BaseModelOutputWithPooling:
-        """Encodes a padded or a packed batch."""
+        """Encodes a padded or a packed batch.
+
+        Args:
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
+                the default of an encoder of transformers.
+            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids.
+            head_mask: (H) or (layers, H), a factor for the attention matrix of each head; None: all heads are kept.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs are
+                (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
+                from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
+                cu_seqlens or `config.unpad`) and the pooler "cls", the last layer then computes first tokens only.
+            tokens_only: compute only what last_hidden_state requires, also for padding; pooler_output is None.
+            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
+                max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
+
+        Returns:
+            A BaseModelOutputWithPooling; with return_dict=False a tuple of its fields that are not None.
+
+        Raises:
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
+                the CPU and outside torch.compile only.
+        """
         output_attentions = requested(output_attentions, self.config.output_attentions)
         output_hidden_states = requested(output_hidden_states, self.config.output_hidden_states)
         pooler = None if tokens_only else self.pooler
@@ -156,7 +182,6 @@ class BertForSequenceClassification(SequenceClassifier):
     output_class = SequenceClassifierOutput
 
     @can_return_tuple
-    @documented()
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -171,7 +196,33 @@ class BertForSequenceClassification(SequenceClassifier):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> ModelOutput:
-        """Classifies the sequences of a padded or packed batch."""
+        """Classifies the sequences of a padded or packed batch.
+
+        Args:
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
+                the default of an encoder of transformers.
+            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs are
+                (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
+                from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
+            labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out; None:
+                no loss.
+            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
+                max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
+
+        Returns:
+            A ModelOutput; with return_dict=False a tuple of its fields that are not None.
+
+        Raises:
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
+                the CPU and outside torch.compile only.
+        """
         return self._classify(
             labels,
             output_hidden_states,
@@ -260,7 +311,6 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
             self.bert.pooler.requires_grad_(False)
 
     @can_return_tuple
-    @documented()
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -274,7 +324,30 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> QuestionAnsweringModelOutput:
-        """Scores each token of a padded batch as the first and as the last token of an answer."""
+        """Scores each token of a padded batch as the first and as the last token of an answer.
+
+        Args:
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
+                the default of an encoder of transformers.
+            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids.
+            start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; for positions
+                outside the sequence see `config.outside_positions`. None, like end_positions: no loss of the answer.
+            end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer.
+            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
+                max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
+
+        Returns:
+            A QuestionAnsweringModelOutput; with return_dict=False a tuple of its fields that are not None.
+
+        Raises:
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
+                the CPU and outside torch.compile only.
+        """
         encoded = self.bert(
             *(input_ids, attention_mask, token_type_ids, position_ids),
             inputs_embeds=inputs_embeds,

@@ -17,7 +17,7 @@ from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.fitting import BERTSUM_ALIASES
 from qacg_models.layers.batch import check_ids, check_tensor
 from qacg_models.layers.bertsum import BLIND_QUERIES, PositionalEncoding, TransformerInterEncoder
-from qacg_models.models.base import IGNORED, documented
+from qacg_models.models.base import IGNORED
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.utils.fields import check_integer, check_probability
 
@@ -140,15 +140,6 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             module.reset_table()
 
     @can_return_tuple
-    @documented("""
-        input_ids: (B, L) int64 or int32, [CLS] sentence [SEP] [CLS] sentence [SEP] ...
-        token_type_ids: (B, L) int64 or int32; in the published code, 0 and 1 alternate from sentence to sentence. None:
-            all 0. An encoder with at most one token type requires None.
-        sentence_positions: (B, S) int64 or int32, position of the [CLS] of each sentence; -1 for padding. The argument
-            is required, and S is at most 5,000.
-        labels: (B, S), 1 for sentences of the summary, 0 for other sentences, -100 for sentences that the loss leaves
-            out; None: no loss.
-    """)
     def forward(
         self,
         input_ids: Tensor,
@@ -161,7 +152,31 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> BertSumOutput:
-        """Scores the sentences of a padded batch of documents."""
+        """Scores the sentences of a padded batch of documents.
+
+        Args:
+            input_ids: (B, L) int64 or int32, [CLS] sentence [SEP] [CLS] sentence [SEP] ...
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L) int64 or int32; in the published code, 0 and 1 alternate from sentence to sentence.
+                None: all 0. An encoder with at most one token type requires None.
+            sentence_positions: (B, S) int64 or int32, position of the [CLS] of each sentence; -1 for padding. The
+                argument is required, and S is at most 5,000.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
+                the default of an encoder of transformers.
+            labels: (B, S), 1 for sentences of the summary, 0 for other sentences, -100 for sentences that the loss
+                leaves out; None: no loss.
+            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
+                max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
+
+        Returns:
+            A BertSumOutput; with return_dict=False a tuple of its fields that are not None.
+
+        Raises:
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
+                the CPU and outside torch.compile only.
+        """
         if not isinstance(sentence_positions, Tensor):
             got = type(sentence_positions).__name__
             raise TypeError(f"sentence_positions: expected a torch.Tensor (B, S), got {got}")

@@ -24,7 +24,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 from qacg_kernels.call.validation import check_choice, check_flag
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.layers.batch import check_ids
-from qacg_models.models.base import IGNORED, documented, mean_cross_entropy
+from qacg_models.models.base import IGNORED, mean_cross_entropy
 from qacg_models.models.bert import OUTSIDE_POSITIONS, span_loss
 from qacg_models.models.encoder_head import EncoderHeadConfig, EncoderHeadModel
 from qacg_models.utils.fields import check_integer, check_number, check_probability
@@ -174,18 +174,6 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         self.post_init()
 
     @can_return_tuple
-    @documented("""
-        input_ids: (B, L) int64 or int32: in each row the question, a separator, the text; None with inputs_embeds.
-        token_type_ids: (B, L) int64 or int32, 0 for the question and 1 for the text. An encoder with at most one token
-            type does not receive them. None: the question is the tokens before the first `config.sep_token_id`, and the
-            encoder uses its default token types.
-        inputs_embeds: (B, L, width of the word embeddings), in place of input_ids; requires token_type_ids, and an
-            encoder with this argument.
-        head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it; None: all heads are kept. It
-            requires an encoder with this argument, such as `BertModel` of this package.
-        question_type: (B) int64 or int32 from 0 to num_question_types - 1, or -100 for questions that the loss leaves
-            out. None: no loss of the question type.
-    """)
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -201,7 +189,37 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> QueryAttentionOutput:
-        """Scores each token of a padded batch as the first and as the last token of an answer."""
+        """Scores each token of a padded batch as the first and as the last token of an answer.
+
+        Args:
+            input_ids: (B, L) int64 or int32: in each row the question, a separator, the text; None with inputs_embeds.
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L) int64 or int32, 0 for the question and 1 for the text. An encoder with at most one
+                token type does not receive them. None: the question is the tokens before the first
+                `config.sep_token_id`, and the encoder uses its default token types.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
+                the default of an encoder of transformers.
+            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids; requires token_type_ids, and an
+                encoder with this argument.
+            head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it; None: all heads are kept. It
+                requires an encoder with this argument, such as `BertModel` of this package.
+            start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; for positions
+                outside the sequence see `config.outside_positions`. None, like end_positions: no loss of the answer.
+            end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer.
+            question_type: (B) int64 or int32 from 0 to num_question_types - 1, or -100 for questions that the loss
+                leaves out. None: no loss of the question type.
+            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
+                max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
+
+        Returns:
+            A QueryAttentionOutput; with return_dict=False a tuple of its fields that are not None.
+
+        Raises:
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
+                the CPU and outside torch.compile only.
+        """
         if token_type_ids is None and inputs_embeds is not None:
             raise ValueError(
                 "token_type_ids: expected 0 for the question and 1 for the text, got None with inputs_embeds. "
