@@ -86,7 +86,11 @@ def test_text_not_in_utf8_raises(model, capsys):
 def test_csv_long_field_names_the_limit(model, tmp_path, capsys):
     path = tmp_path / "rows.csv"
     path.write_text(f'text,label\nshort,a\n"{"x" * 140_000}",b\n')
-    fails(capsys, ["predict", model, "--input", path], f"{path}:3: is not CSV", "field larger than field limit")
+    parts = (f"{path}:3: ", "at most 131,072 characters", "a quotation mark that is not closed", "JSONL")
+    fails(capsys, ["predict", model, "--input", path], *parts)
+    path.write_text('text,label\n"open, ' + "word\n" * 40_000)
+    with raises("DataError: rows.csv:2: expected fields of at most 131,072 characters"):
+        read_table(path, Columns(aspect=None, label=None))
     assert csv.field_size_limit() == 131_072  # the global limit is unchanged
 
 

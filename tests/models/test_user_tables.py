@@ -78,6 +78,7 @@ ENCODINGS = [
     (saved(CAFE, "utf-8"), "utf-16", "does not begin with a byte order mark"),
     (saved(CAFE, "cp1252"), "ascii", ":2: is not ascii (byte 26 of the file is 0xe9)"),
     (b"\x1f\x8b\x08\xff rest", "utf-8", "this looks like a gzip file: decompress it"),
+    (b"\xff\xfe\0\0\xff rest", "utf-8", "this looks like UTF-32: pass --encoding utf-32"),
     (b"PK\x03\x04\xff rest", "utf-8", "this looks like an Excel workbook"),
 ]
 
@@ -525,7 +526,7 @@ def test_excel_strict_open_xml_names_the_other_form(tmp_path):
             for old, new in forms.items():
                 content = content.replace(old, new)
             strict.writestr(name, content)
-    with raises("DataError: in.xlsx: expected a worksheet, got ... Strict Open XML; save it as Excel Workbook (.xlsx)"):
+    with raises("DataError: in.xlsx: expected an Excel workbook (.xlsx), got ... Strict Open XML; save it as Excel"):
         texts_of(tmp_path / "in.xlsx")
 
 

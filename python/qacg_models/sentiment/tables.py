@@ -15,6 +15,7 @@ import itertools
 import json
 import re
 import warnings
+import zipfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -50,14 +51,15 @@ STANDARD_INPUT = Path("-")
 _NOT_WESTERN = re.compile("[\u00c0-\u00ff]{3}")
 # Single-byte Western encodings: their non-ASCII text is almost never valid UTF-8 by chance.
 _WESTERN = ("iso8859-1", "iso8859-15", "cp1252")
-# First bytes of files that are no UTF-8.
+# First bytes of files that are no UTF-8. UTF-32's mark begins with that of UTF-16.
 _BEGINNINGS = {
     b"\x1f\x8b": "this looks like a gzip file: decompress it",
     b"PK\x03\x04": "this looks like an Excel workbook or a ZIP file: rename a workbook so that it ends in .xlsx",
+    codecs.BOM_UTF32_LE: "this looks like UTF-32: pass --encoding utf-32",
     codecs.BOM_UTF16_LE: "this looks like UTF-16: pass --encoding utf-16",
     codecs.BOM_UTF16_BE: "this looks like UTF-16: pass --encoding utf-16",
 }
-_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_MARKS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 FORMATS = ("txt", "csv", "tsv", "json", "jsonl", "xlsx", "parquet")
 WITH_HEADER = ("csv", "tsv", "xlsx")
 WITH_COLUMNS = (*WITH_HEADER, "parquet")  # the formats of which predictions keep all columns
@@ -65,6 +67,7 @@ _IMPORT_ID = re.compile(r'\s*\{\s*"ImportId"\s*:')  # a cell of the third header
 _DAMAGED = "is damaged, or is not {}; open it in the program that wrote it and save it as CSV"
 # How a workbook writes a UTF-16 code unit that XML cannot contain; `_x005F_` is the underscore of a text `_x000D_`.
 _ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
+_STRICT = b"http://purl.oclc.org/ooxml/"  # namespaces of Strict Open XML
 # Excel divides a sheet into blocks of 16 rows. It omits the delimiters at the ends of the rows of a block if all cells
 # there are empty.
 EXCEL_BLOCK = 16
@@ -144,11 +147,11 @@ def open_text(path: Path, encoding: str = UTF_8) -> io.TextIOWrapper:
         content.decode(encoding)
     except UnicodeDecodeError as error:
         raise _encoding_error(path, content, encoding, error) from None
-    if name == "utf-16" and content and not content.startswith(_MARKS):
-        reason = "does not begin with a byte order mark, which utf-16 requires"
+    if name in ("utf-16", "utf-32") and content and not content.startswith(_MARKS):
+        reason = f"does not begin with a byte order mark, which {encoding} requires"
         raise DataError(path, 1, f"{reason}; pass --encoding utf-8 or utf-16-le")
     if name in _WESTERN and not content.isascii():
-        if content.startswith(_MARKS):
+        if content.startswith(_MARKS[2:]):
             raise DataError(path, 1, f"looks like UTF-16, not {encoding}: pass --encoding utf-16")
         with suppress(UnicodeDecodeError):
             content.decode(UTF_8)
@@ -341,7 +344,11 @@ class _CsvRecords:
     def _error(self, line: int, reason: str) -> DataError:
         """Returns the error for an error message of the csv module about the record that begins on `line`."""
         ordinary = "pass --quoting none if quotation marks are ordinary characters"
-        if "new-line character" in reason:
+        if "field limit" in reason:
+            most = f"expected fields of at most {csv.field_size_limit():,} characters"
+            reason = f"{most}, got a longer field or a quotation mark that is not closed"
+            reason += f"; close the quotation mark, {ordinary}, shorten the text, or write the data as JSONL"
+        elif "new-line character" in reason:
             expected = "expected line feeds as line ends, got a carriage return alone"
             reason = f"{expected}; save the file with the line ends of Unix or Windows"
         else:
@@ -477,12 +484,15 @@ def _excel_table(path: Path, columns: Columns) -> pd.DataFrame:
         raise InputError(f"{path}: .xlsx requires openpyxl: pip install openpyxl, or save the file as CSV") from None
     content = io.BytesIO(read_bytes(path))
     try:
+        with zipfile.ZipFile(content) as parts:  # openpyxl does not find the sheets of Strict Open XML
+            if "xl/workbook.xml" in parts.namelist() and _STRICT in parts.read("xl/workbook.xml"):
+                reason = "expected an Excel workbook (.xlsx), got a workbook in the form Strict Open XML"
+                raise DataError(path, None, f"{reason}; save it as Excel Workbook (.xlsx)")
         # openpyxl warns of styles and extensions that it does not read.
         with quiet(), pd.ExcelFile(content, engine="openpyxl") as book:
             sheets = book.book.worksheets
-            if not sheets:  # openpyxl does not find the sheets of Strict Open XML
-                reason = "expected a worksheet, got a workbook without one, or in the form Strict Open XML"
-                raise DataError(path, None, f"{reason}; save it as Excel Workbook (.xlsx)")
+            if not sheets:
+                raise DataError(path, None, "expected a worksheet, got a workbook without one")
             unread = [repr(one.title) for one in sheets[1:] if next(one.iter_rows(), None) is not None]
             cells = book.parse(sheets[0].title, header=None, dtype=object, na_filter=False)
     except (DataError, MemoryError):
