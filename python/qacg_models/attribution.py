@@ -13,10 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from qacg_kernels.attention_layers import autocast_enabled
 from qacg_models.errors import InputError
 from qacg_models.layers.attention import merge_heads, split_heads
 from qacg_models.layers.embeddings import AttentionPooler
 from qacg_models.models.base import EncoderPreTrainedModel
+from qacg_models.utils.fields import check_number
+
+_INTEGERS = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def token_sensitivity(
@@ -91,8 +95,7 @@ def _one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
     if target is None:
         target = logits.argmax(-1)
     target = torch.as_tensor(target, device=logits.device)
-    whole = not (target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
-    if not whole or target.dim() > 1 or (target.dim() == 1 and len(target) != rows):
+    if target.dtype not in _INTEGERS or target.dim() > 1 or (target.dim() == 1 and len(target) != rows):
         raise ValueError(
             f"target: expected an integer or {rows} integers, got {target.dtype} of shape {tuple(target.shape)}"
         )
@@ -122,8 +125,9 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
         `eps`. If all gradients are 0, so is the relevance, because the inputs do not change the outputs.
 
     Raises:
-        ValueError: the shapes do not match, `inputs` does not require gradients, or `output` was not computed with
-            autograd enabled.
+        TypeError: `eps` is not a number.
+        ValueError: the shapes do not match, `inputs` does not require gradients, `output` was not computed from
+            `inputs` with autograd enabled, or `eps` is not finite.
 
     Example:
         >>> import torch
@@ -132,6 +136,7 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
         >>> gradient_relevance(output, inputs, relevance=torch.rand(2, 4)).shape
         torch.Size([2, 3])
     """
+    check_number("eps", eps)
     _check_shape("inputs", inputs, (*output.shape[:-1], *inputs.shape[-1:]))
     _check_shape("relevance", relevance, output.shape)
     if not (inputs.requires_grad and output.requires_grad):
@@ -140,7 +145,9 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
             "inputs.requires_grad_() before."
         )
     output_share = relevance / (output.detach() + eps)
-    (gradient,) = torch.autograd.grad(output, inputs, grad_outputs=output_share, retain_graph=True)
+    (gradient,) = torch.autograd.grad(output, inputs, grad_outputs=output_share, retain_graph=True, allow_unused=True)
+    if gradient is None:
+        raise ValueError("output: expected a tensor computed from `inputs`, got one that does not depend on them")
     parts = ((inputs.detach() + eps) * gradient).abs()
     return parts * (relevance.sum(-1, keepdim=True) / (parts.sum(-1, keepdim=True) + eps))
 
@@ -165,7 +172,9 @@ def attention_relevance(
         (..., S, D) relevance of the values.
 
     Raises:
-        ValueError: the shapes do not match.
+        TypeError: `eps` is not a number, or the dtype of `attention` is not the one to which `output` and `relevance`
+            promote. Autocast accepts any floating-point dtype of `attention`.
+        ValueError: the shapes do not match, or `eps` is negative or not finite.
 
     Example:
         >>> import torch
@@ -173,10 +182,16 @@ def attention_relevance(
         >>> attention_relevance(attention @ value, value, attention, relevance=torch.rand(3, 4)).shape
         torch.Size([5, 4])
     """
+    check_number("eps", eps, at_least=0.0)
+    if attention.dim() < 2:
+        raise ValueError(f"attention: expected shape (..., L, S), got {tuple(attention.shape)}")
     queries, keys = attention.shape[-2:]
     _check_shape("value", value, (*value.shape[:-2], keys, *value.shape[-1:]))
     _check_shape("output", output, (*output.shape[:-2], queries, value.shape[-1]))
     _check_shape("relevance", relevance, output.shape)
+    dtype = torch.promote_types(output.dtype, relevance.dtype)
+    if attention.dtype != dtype and not autocast_enabled(attention.device.type):
+        raise TypeError(f"attention: expected dtype {dtype} like output and relevance, got {attention.dtype}")
     stabiliser = torch.where(output >= 0, eps, -eps)
     message = relevance / (output + stabiliser)
     spread = (stabiliser * message).sum(-2, keepdim=True) / (value.shape[-2] * value.shape[-1])

@@ -134,6 +134,10 @@ def test_attention_rule_equals_the_formula():
         "ValueError: output: expected a tensor computed from `inputs` with autograd enabled, got one without": {
             "output": torch.ones(2, 4)
         },
+        "ValueError: output: expected a tensor computed from `inputs`, got one that does not depend": {
+            "output": torch.ones(2, 4, requires_grad=True)
+        },
+        "ValueError: eps: expected a finite number, got nan": {"eps": float("nan")},
     }
 )
 def test_gradient_rule_bad_arguments_raise(error, given):
@@ -145,8 +149,13 @@ def test_gradient_rule_bad_arguments_raise(error, given):
 
 @error_cases(
     {
+        "TypeError: attention: expected dtype torch.float32 like output and relevance, got torch.float64": {
+            "attention": torch.ones(3, 5).double()
+        },
+        "ValueError: attention: expected shape (..., L, S), got (5,)": {"attention": torch.ones(5)},
         "ValueError: value: expected shape (5, 4), got (6, 4)": {"value": torch.ones(6, 4)},
         "ValueError: output: expected shape (3, 4), got (1, 4)": {"output": torch.ones(1, 4)},
+        "ValueError: eps: expected at least 0, got -1": {"eps": -1},
     }
 )
 def test_attention_rule_bad_arguments_raise(error, given):
