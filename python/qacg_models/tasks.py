@@ -30,10 +30,11 @@ class Answer:
     """An answer to a question about the text `context`.
 
     Attributes:
-        text: `context[start:end]`.
-        start, end: positions in `context` of the answer's first character and of the character after its last one.
-        score: sum of the start logit of the first token and the end logit of the last token. Scores of answers to the
-            same question can be compared.
+        text: `context[start:end]`; empty for "no answer".
+        start, end: positions in `context` of the answer's first character and of the character after its last one;
+            None for "no answer".
+        score: sum of the start logit of the first token and the end logit of the last token; for "no answer", see
+            `QuestionAnswerer.answers`. Scores of answers to the same question can be compared.
 
     Example:
         >>> Answer("a bridge", 0, 8, 4.5).text
@@ -41,8 +42,8 @@ class Answer:
     """
 
     text: str
-    start: int
-    end: int
+    start: int | None
+    end: int | None
     score: float
 
 
@@ -152,6 +153,8 @@ class QuestionAnswerer:
     def answer(self, question: str, context: str) -> Answer:
         """Returns the best answer.
 
+        The answer can be "no answer" only if the model's configuration has `allow_no_answer=True`.
+
         Args:
             question: the question.
             context: the text that may contain the answer.
@@ -163,6 +166,13 @@ class QuestionAnswerer:
 
     def answers(self, question: str, context: str, count: int = 5) -> list[Answer]:
         """Returns up to `count` different answers from all windows, best first.
+
+        "No answer" is returned only if the model's configuration has `allow_no_answer=True`. It is then the first
+        answer if no span is found, or if its score exceeds the best span's score by more than the configuration's
+        `no_answer_threshold`. Otherwise it is not returned.
+
+        In a window, the score of "no answer" is the sum of the start and the end logit of the first token. The minimum
+        over all windows is used, because windows without the answer have high scores.
 
         Args:
             question: the question.
@@ -179,6 +189,7 @@ class QuestionAnswerer:
         """
         check_count("count", count)
         spans: dict[tuple[int, int], float] = {}
+        nothing = float("inf")
         read = windows(question, context, self.tokenizer, self.max_length, self.stride)
         for part, starts, ends in self._scores(read):
             allowed = allowed_tokens(part, starts.shape[1])
@@ -190,8 +201,14 @@ class QuestionAnswerer:
                     place = _trimmed(context, first[0], last[1]) if first and last else None
                     if place is not None:
                         spans[place] = max(span.score, spans.get(place, float("-inf")))
+            nothing = min(nothing, (starts[:, 0] + ends[:, 0]).min().item())
         ranked = sorted(spans.items(), key=lambda item: (-item[1], item[0]))
         answers = [Answer(context[a:b], a, b, score) for (a, b), score in ranked[:count]]
+        config = self.model.config
+        if getattr(config, "allow_no_answer", False) and (
+            not answers or nothing - answers[0].score > config.no_answer_threshold
+        ):
+            answers = [Answer("", None, None, nothing), *answers][:count]
         if not answers:
             raise InputError("context: expected text with at least one token, got none")
         return answers

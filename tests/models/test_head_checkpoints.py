@@ -140,8 +140,8 @@ def test_convert_head_to_unsupported_format_raises(tmp_path):
     QUERY.build().save_pretrained(tmp_path / "own")
     with raises("CheckpointError: to: expected 'own' for QueryAttentionForQuestionAnswering, got 'huggingface'"):
         convert(tmp_path / "own", tmp_path / "new", to="huggingface")
-    convert(tmp_path / "own", tmp_path / "new", overrides={"question_type_loss_weight": 2.0})
-    assert QueryAttentionForQuestionAnswering.from_pretrained(tmp_path / "new").config.question_type_loss_weight == 2.0
+    convert(tmp_path / "own", tmp_path / "new", overrides={"no_answer_threshold": 2.0})
+    assert QueryAttentionForQuestionAnswering.from_pretrained(tmp_path / "new").config.no_answer_threshold == 2.0
 
 
 def head_config(encoder):

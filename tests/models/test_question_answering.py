@@ -91,13 +91,14 @@ def test_windows_cover_the_text_and_overlap(tokenizer):
 
 
 class Pointer(nn.Module):
-    """A stub model: high logits for chosen token ids."""
+    """A stub model: high logits for chosen token ids, and `nothing` for the first token."""
 
-    def __init__(self, starts, ends, positions=48):
+    def __init__(self, starts, ends, nothing=-9.0, positions=48, **config):
         super().__init__()
+        self.config = SimpleNamespace(**config)
         self.position_embeddings = nn.Embedding(positions, 1)
         self.words = nn.Embedding(500, 1)
-        self.starts, self.ends = starts, ends
+        self.starts, self.ends, self.nothing = starts, ends, nothing
         self.device = torch.device("cpu")
         self.batches = []
 
@@ -110,7 +111,9 @@ class Pointer(nn.Module):
         self.batches.append(len(input_ids))
 
         def logits(expected):
-            return sum(value * (input_ids == token) for token, value in expected.items()).float()
+            scores = sum(value * (input_ids == token) for token, value in expected.items()).float()
+            scores[:, 0] = self.nothing
+            return scores
 
         return SimpleNamespace(start_logits=logits(self.starts), end_logits=logits(self.ends))
 
@@ -152,6 +155,35 @@ def test_answer_length_is_limited(tokenizer):
     assert short.score == 5.0
     assert short.text.startswith("Anna")
     assert "Oslo" not in short.text
+
+
+def test_no_answer_requires_the_option(tokenizer):
+    oslo = token(tokenizer, "Oslo")
+    scores = ({oslo: 4.0}, {oslo: 4.0})
+    text = "Emil lives in Oslo. " + "It rains. " * 30
+
+    def answer(nothing, **config):
+        return QuestionAnswerer(Pointer(*scores, nothing=nothing, **config), tokenizer, stride=8).answer("?", text)
+
+    assert answer(6.0).text == "Oslo"
+    assert answer(6.0, allow_no_answer=True, no_answer_threshold=0.0) == Answer("", None, None, 12.0)
+    assert answer(6.0, allow_no_answer=True, no_answer_threshold=4.0).text == "Oslo"
+    assert answer(3.0, allow_no_answer=True, no_answer_threshold=0.0).text == "Oslo"
+    assert answer(3.0, allow_no_answer=True, no_answer_threshold=-3.0).text == ""
+
+
+def test_no_answer_requires_every_window(tokenizer):
+    class Window(Pointer):
+        def forward(self, input_ids, attention_mask, token_type_ids=None):
+            out = super().forward(input_ids, attention_mask, token_type_ids)
+            here = (input_ids == oslo).any(-1)
+            out.start_logits[:, 0] = torch.where(here, -5.0, 20.0)
+            return out
+
+    oslo = token(tokenizer, "Oslo")
+    text = "It rains. " * 30 + "Emil lives in Oslo. "
+    model = Window({oslo: 4.0}, {oslo: 4.0}, nothing=0.0, allow_no_answer=True, no_answer_threshold=0.0)
+    assert QuestionAnswerer(model, tokenizer, stride=8).answer("Where?", text).text == "Oslo"
 
 
 def test_answers_of_models_without_token_types(tokenizer, untyped):

@@ -53,6 +53,9 @@ class QueryAttentionConfig(EncoderHeadConfig):
             `span_loss`.
         sep_token_id: id of the separator that ends the question. Required for inputs without token types: the tokens
             before the first separator are then the question.
+        allow_no_answer: whether a question may have no answer; for such a question the first token is start and end.
+        no_answer_threshold: with allow_no_answer, "no answer" is the first answer if its score exceeds the score of the
+            best span by more than this number, or if no span is found.
         **kwargs: fields of every transformers configuration.
 
     Example:
@@ -75,6 +78,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         question_type_loss_weight: float = 1.0,
         outside_positions: str = "ignore",
         sep_token_id: int | None = None,
+        allow_no_answer: bool = False,
+        no_answer_threshold: float = 0.0,
         **kwargs: Any,
     ):
         check_choice("head", head, tuple(HEAD_DROPOUT))  # before it is used as a key
@@ -87,6 +92,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         self.question_type_loss_weight = question_type_loss_weight
         self.outside_positions = outside_positions
         self.sep_token_id = sep_token_id
+        self.allow_no_answer = allow_no_answer
+        self.no_answer_threshold = no_answer_threshold
         super().__init__(encoder=encoder, **kwargs)
 
     def check(self) -> None:
@@ -100,6 +107,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         check_probability("head_dropout", self.head_dropout)
         check_number("question_type_loss_weight", self.question_type_loss_weight, at_least=0.0)
         check_choice("outside_positions", self.outside_positions, OUTSIDE_POSITIONS)
+        check_number("no_answer_threshold", self.no_answer_threshold)
+        check_flag("allow_no_answer", self.allow_no_answer)
         if self.sep_token_id is not None:
             check_integer("sep_token_id", self.sep_token_id, 0, below=self.encoder.vocab_size)
 
