@@ -71,7 +71,7 @@ def test_breakdown_lists_the_most_confident_errors_only():
 
 
 def test_breakdown_errors_name_target_and_aspect():
-    wrong = Example("1", "a text", "hotel - room - size", "hotel", "room - size", 0, 7)
+    wrong = Example("1", "a text", 'hotel - "room - size"', "hotel", "room - size", 0, 7)
     found = Breakdown.of(replace(OWN, aspects=("room - size",), has_targets=True), [wrong], shares((1, 0.9)))
     cells = dict(zip(found.error_cells()[0], found.error_cells()[1][0]))
     for shown in (cells, found.to_json()["errors"][0]):

@@ -7,19 +7,16 @@ import os
 import re
 import shutil
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import error_of, fails
-from errors import raises
 from interrupted_runs import interrupt_at
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli.program import main
 from qacg_models.sentiment import training
 from qacg_models.sentiment.record import RECORD_NAME
 from table_files import WIDE, half_filled, write_table
-from untrained import OWN
 
 
 @pytest.fixture
@@ -42,8 +39,17 @@ def predict(capsys, model, *arguments):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_targets_and_aspects_with_dashes_stay_apart(tmp_path, capsys, monkeypatch):
-    targets, aspects = ("hotel", "hotel - room", 'hotel - "room'), ("room - size", "staff", 'size"')
+# Pairs of a target and an aspect: names with dashes, and two pairs that are equal when they are joined by " - ".
+DASHES = {
+    "aspect with a dash": (("hotel", "garden"), ("room - size", "staff")),
+    "one target begins with another": (("hotel", "hotel - room"), ("room - size", "size")),
+    "dash at an edge": (("hotel", "hotel -"), ("- size", "size")),
+    "quotation marks": (("hotel", 'hotel - "room'), ('"room - size"', "room - size", 'size"', "size")),
+}
+
+
+@pytest.mark.parametrize(("targets", "aspects"), DASHES.values(), ids=DASHES)
+def test_targets_and_aspects_with_dashes_stay_apart(targets, aspects, tmp_path, capsys, monkeypatch):
     pairs = [(target, aspect) for target in targets for aspect in aspects]
     rows = [
         (f"{target} , day {day}", target, aspect, ("good", "bad")[number % 2])
@@ -67,13 +73,6 @@ def test_targets_and_aspects_with_dashes_stay_apart(tmp_path, capsys, monkeypatc
     assert main(["evaluate", model, "--data", data, "--json"]) == 0
     errors = json.loads(capsys.readouterr().out)["breakdown"]["errors"]
     assert errors and {(one["text"], one["target"], one["aspect"]) for one in errors} <= {row[:3] for row in rows}
-
-
-@pytest.mark.parametrize("aspects", [("size", "room - size"), ("- size", "size")])
-def test_aspects_that_are_ambiguous_with_targets_raise(aspects):
-    with raises("InputError: aspects: with targets, expected no name that ends with ' - ' and another one, got"):
-        replace(OWN, aspects=aspects, has_targets=True)
-    assert replace(OWN, aspects=aspects).contexts([""]) == aspects
 
 
 def test_predict_lists_unusable_rows_before_it_predicts(model, tmp_path, capsys, monkeypatch):

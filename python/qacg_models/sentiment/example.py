@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,16 +39,27 @@ class Task:
             names = getattr(self, field)
             if len(names) < least or len(set(names)) < len(names) or not all(name.strip() for name in names):
                 raise InputError(f"{field}: expected at least {least} distinct, non-empty names, got {list(names)}")
-        for one in self.aspects if self.has_targets else ():
-            if other := next((other for other in self.aspects if f"- {one}".endswith(f" - {other}")), None):
-                expected = "with targets, expected no name that ends with ' - ' and another one"
-                raise InputError(f"aspects: {expected}, got {one!r} and {other!r}; rename one")
         if self.metrics not in METRICS:
             raise InputError(f"metrics: expected one of {', '.join(METRICS)}, got {self.metrics!r}")
 
     def context(self, target: str, aspect: str) -> str:
-        """Returns the name of a context: "target - aspect" if the task has targets, else the aspect."""
-        return f"{target} - {aspect}" if self.has_targets else aspect
+        """Returns the name of a context: "target - aspect" if the task has targets, else the aspect.
+
+        Every pair has its own name. If "size" is an aspect too, the aspect "room - size" is in quotation marks, as in
+        `hotel - "room - size"`, because `hotel - room` can also be a target.
+        """
+        return f"{target} - {self._names.get(aspect, aspect)}" if self.has_targets else aspect
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """The aspects as they are written after a target."""
+
+        def name(aspect: str) -> str:
+            others = (other for other in self.aspects if other != aspect)
+            ambiguous = '"' in aspect or any(f"- {aspect}".endswith(f" - {other}") for other in others)
+            return json.dumps(aspect, ensure_ascii=False) if ambiguous else aspect
+
+        return {aspect: name(aspect) for aspect in self.aspects}
 
     def contexts(self, targets: Iterable[str]) -> tuple[str, ...]:
         """Returns the contexts of targets, ("",) for a task without them, by context id; aspects vary fastest."""
