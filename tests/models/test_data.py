@@ -339,14 +339,13 @@ def test_own_table_options_set_columns_and_labels(tmp_path):
         DataOptions(text_column="label")
 
 
-@pytest.mark.parametrize("name", ["train.csv.gz", "train.xls"])
-def test_find_format_of_an_unknown_file_raises(tmp_path, name):
+@pytest.mark.parametrize("name", ["train.csv.gz", "train.jsonl.GZ", "train.csv.zip"])
+def test_find_format_compressed_file_raises(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(b"\x1f\x8b")
-    with raises(f"DataError: expected a name or suffix of a known format, got {name}; save it as .csv or .xlsx, or"):
-        find_format(path)
-    with raises(f"DataError: suffix: expected one of .txt, ..., got '{path.suffix}'; save the table in one of these"):
-        load_data(path, options=DataOptions(format="columns"))
+    for given, chosen in ((path, "auto"), (path, "columns"), (tmp_path, "auto")):
+        with raises(f"DataError: {name}: expected a file that is not compressed, got {path.suffix}; decompress it"):
+            find_format(given, chosen)
 
 
 BAD_CSV = {

@@ -548,6 +548,7 @@ def test_excel_without_openpyxl_names_the_package(tmp_path, monkeypatch):
     [
         ("rows.xlsx", "is damaged, or is not an Excel workbook (.xlsx)"),
         ("rows.parquet", "is damaged, or is not a Parquet file"),
+        ("rows.xls", "expected .xlsx, .csv or ..., got .xls. Save it as .xlsx or .csv."),
     ],
 )
 def test_damaged_table_raises(tmp_path, name, reason):

@@ -544,12 +544,15 @@ FORMATS = (
     OWN_TABLES,
 )
 NAMES = tuple(one.name for one in FORMATS)
+_UNREADABLE = (".xls", ".ods", ".numbers")
 
 
 def find_format(path: Path, name: str = "auto") -> Format:
     """Returns the format of a folder or file: the one of NAMES, or the detected one if `name` is "auto"."""
     if not path.exists():
         raise DataError(path, None, "no such folder or file")
+    if path.is_file():
+        tables.check_uncompressed(path)
     if name != "auto":
         return next(one for one in FORMATS if one.name == name)
     if path.is_file():
@@ -557,6 +560,10 @@ def find_format(path: Path, name: str = "auto") -> Format:
     files = {one: [one.file(path, split) for split in SPLITS] for one in FORMATS}
     found = [one for one, those in files.items() if any(file is not None and one.recognises(file) for file in those)]
     if not found:
+        names = {name for one in FORMATS for split in SPLITS for name in one.names(split)}
+        for file in sorted(path.iterdir()):
+            if file.stem in names:  # train.csv.gz, for example
+                tables.check_uncompressed(file)
         known = "; ".join(f"{' or '.join(one.names('train'))} ({one.name})" for one in FORMATS)
         reason = "expected data in a known format, got a folder without files in such a format"
         raise DataError(path, None, f"{reason}; rename the training file to one of: {known}")
@@ -568,10 +575,13 @@ def find_format(path: Path, name: str = "auto") -> Format:
 
 def _format_of_file(path: Path) -> Format:
     suffix = path.suffix.lower()
+    if suffix in _UNREADABLE:
+        expected = "expected .xlsx, .csv or another supported format"
+        raise DataError(path, None, f"{expected}, got {path.suffix}. Save it as .xlsx or .csv.")
     named = [one for one in FORMATS if any(path.name in one.names(split) for split in SPLITS)]
     suffixed = [one for one in FORMATS if suffix in one.suffixes]
     one = next((one for one in named + suffixed if one.recognises(path)), None)
     if one is None:
-        reason = f"expected a name or suffix of a known format, got {path.name}; save it as .csv or .xlsx"
-        raise DataError(path, None, f"{reason}, or select the format with --format {{{','.join(NAMES)}}}")
+        reason = f"expected a name or suffix of a known format, got {path.name}"
+        raise DataError(path, None, f"{reason}; select one with --format {{{','.join(NAMES)}}}")
     return one

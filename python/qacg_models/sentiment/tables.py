@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STANDARD_INPUT = Path("-")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # Words of Western languages rarely have three consecutive accented letters.
 _NOT_WESTERN = re.compile("[\u00c0-\u00ff]{3}")
 # Single-byte Western encodings: their non-ASCII text is almost never valid UTF-8 by chance.
@@ -86,6 +87,7 @@ def read_texts(
     `data_format` "auto" means the suffix. `skipped` counts rows with an empty cell, which are returned too; if it is
     None, such rows raise DataError.
     """
+    check_uncompressed(path)
     if data_format == "auto":
         data_format = path.suffix.lower().removeprefix(".")
     if data_format not in FORMATS:
@@ -122,6 +124,12 @@ def read_table(path: Path, columns: Columns, data_format: str | None = None) -> 
     if data_format in WITH_COLUMNS and set(table.columns) >= SHEET_COLUMNS:
         table = table.map(unescape_formula)
     return table
+
+
+def check_uncompressed(path: Path) -> None:
+    """Raises DataError, with advice, for a path with the suffix of a compressed file."""
+    if path.suffix.lower() in COMPRESSED:
+        raise DataError(path, None, f"expected a file that is not compressed, got {path.suffix}; decompress it")
 
 
 def read_bytes(path: Path) -> bytes:
