@@ -213,6 +213,7 @@ BAD_JSON = {
     "sentihood-test.json:2: expected an object with id, text and opinions, ...got {'id': 1}": '[\n{"id": 1}]',
     "2: expected an object with id, text": '[\n{"id": 1, "text": " ", "opinions": []}]',
     "2: expected an object ... each with target_entity, aspect, sentiment, got": f"[\n{json.dumps(NO_CONTENT)}]",
+    "1: expected an object ... got {'id': 1, 'text': 'x', 'opinions': ''}": '[{"id": 1, "text": "x", "opinions": ""}]',
     "2: ...aspect and sentiment of SentiHood": json.dumps([TWO | {"opinions": [opinion(aspect="parking")]}], indent=1),
     "2: ...expected one sentiment for 'price' of LOCATION1, got two": f"[\n{json.dumps(TWO)}]",
     "3: ...expected , or ] after an item": '[\n{"id": 1, "text": "LOCATION1", "opinions": []}\n{"a": 2}]',
@@ -262,6 +263,7 @@ def test_semeval_xml_reads_a_worked_example(tmp_path):
         ("anecdotes/miscellaneous", "food", "7: sentence '7': expected one polarity for 'food', got two"),
         ("Great sushi &amp; rude staff.", " ", "3: id '7' has no text"),
         ("</sentences>", "", "10: is not XML"),
+        ("UTF-8", "shift_jis", " expected XML in UTF-8, got another encoding"),
     ],
 )
 def test_semeval_xml_bad_content_raises(tmp_path, old, new, reason):

@@ -339,6 +339,22 @@ def test_bad_config_of_a_family_is_named(error, given, tmp_path):
         BertModel.from_pretrained(folder)
 
 
+@error_cases(
+    {
+        "ValueError: modernbert: expected None or a dict with rotary_theta, ..., got {}": {"modernbert": {}},
+        "ValueError: modernbert.rotary_theta: expected at least 1": {"modernbert": MODERN | {"rotary_theta": 0.5}},
+        "ValueError: modernbert.local_attention: expected at least 0": {"modernbert": MODERN | {"local_attention": -1}},
+        "TypeError: modernbert.local_layers: expected a list": {"modernbert": MODERN | {"local_layers": 1}},
+        "ValueError: modernbert.local_layers: expected less than 12": {"modernbert": MODERN | {"local_layers": [12]}},
+        "ValueError: modernbert: expected heads of an even size": {"modernbert": MODERN, "hidden_size": 36},
+        "ValueError: embedding_size: expected at least 1, got 0": {"embedding_size": 0},
+    }
+)
+def test_invalid_fields_of_layers_are_named(error, given):
+    with raises(error):
+        PlainBertConfig(**given)
+
+
 @torch.no_grad()
 def test_roberta_converted_for_transformers_is_a_bert(tmp_path):
     folder, model = saved(tmp_path / "roberta", "roberta")

@@ -233,6 +233,9 @@ def test_load_encoder_of_a_head_with_another_loss(tmp_path):
         same(**INPUTS, labels=torch.tensor([0, 1]))
     new = BertForSequenceClassification.from_pretrained(tmp_path, num_labels=3, ignore_mismatched_sizes=True)
     assert bool(new(**INPUTS, labels=torch.tensor([0, 1])).loss.isfinite())
+    one = BertForSequenceClassification.from_pretrained(tmp_path, num_labels=1, ignore_mismatched_sizes=True)
+    with raises("ValueError: num_labels: expected at least 2 for a loss, got 1"):
+        one(**INPUTS, labels=torch.tensor([0, 0]))
 
 
 def test_load_maps_converted_names_and_logs_a_report(tmp_path, caplog):

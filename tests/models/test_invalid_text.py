@@ -9,8 +9,12 @@ import sys
 import pytest
 from commands import fails
 from errors import raises
+from model_cases import SIZES
 from qacg_models import (
     AspectSentiment,
+    BertSumConfig,
+    PlainBertConfig,
+    QACGBertConfig,
 )
 from qacg_models.errors import InputError
 from qacg_models.sentiment.columns import Columns, natural_key
@@ -124,13 +128,28 @@ def test_convert_bad_index_or_header_raises(model, tmp_path, capsys):
     assert not new.exists()
 
 
-def test_convert_bad_model_type_or_dtype_raises(tmp_path, capsys):
+@pytest.mark.parametrize("dtype", ["float7", "load", "int64", "torch.float32", 7])
+def test_config_unknown_dtype_raises(dtype, model, tmp_path, capsys):
+    expected = f"expected a floating-point dtype of torch, such as 'float32', got {dtype!r}"
+    for config_class in (PlainBertConfig, QACGBertConfig):
+        for field in ("dtype", "torch_dtype"):
+            with pytest.raises(ValueError, match=f"^{field}: {expected}"):
+                config_class.from_dict({**SIZES, field: dtype})
+    with raises(f"ValueError: encoder.dtype: {expected}"):
+        BertSumConfig(encoder={"model_type": "bert", "dtype": dtype})
+    folder = write_model(tmp_path / "model")
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(fields | {"dtype": dtype}))
+    fails(capsys, ["convert", folder, tmp_path / "new"], f"config.json: dtype: {expected}")
+    fails(capsys, ["predict", folder, "--text", "good"], f"config.json: dtype: {expected}")
+
+
+def test_convert_bad_model_type_raises(tmp_path, capsys):
     folder = write_model(tmp_path / "model")
     fields = json.loads((folder / "config.json").read_text())
     for part, changed in {
         "model_type: expected one of bert, ": {"model_type": []},
         "architectures: expected a list of names, got 7": {"architectures": 7},
-        "module 'torch' has no attribute 'float7'": {"dtype": "float7"},
     }.items():
         (folder / "config.json").write_text(json.dumps(fields | changed))
         fails(capsys, ["convert", folder, tmp_path / "new"], f"config.json: {part}")

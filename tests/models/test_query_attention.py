@@ -272,6 +272,9 @@ def test_query_attention_config_contains_the_encoder_config(tmp_path):
             "encoder": {"model_type": "bert", "hidden_size": "a"}
         },
         "ValueError: encoder: expected the configuration of a text encoder": {"encoder": transformers.ViTConfig()},
+        "ValueError: encoder.num_hidden_layers: expected at least 1, got -2": {
+            "encoder": {"model_type": "bert", "num_hidden_layers": -2}
+        },
         "ValueError: encoder: expected the configuration of a text encoder, got QACGBertConfig, whose model": {
             "encoder": QACGBertConfig()
         },

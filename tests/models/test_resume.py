@@ -165,6 +165,8 @@ def test_train_seeds_resumes_after_a_kill_in_the_second_seed(dataset, tmp_path):
     finished = (output / "seed-0" / "training.json").read_bytes()
     with raises("InputError: expected a new folder, got files of an earlier run."):
         train_seeds(dataset, output, OPTIONS, [0, 1])
+    with raises("InputError: seed-0: expected no model beside those of several seeds, got one."):
+        train_seeds(dataset, output / "seed-0", OPTIONS, [0, 1], overwrite=True)
     train_seeds(dataset, output, OPTIONS, [0, 1], resume=True)
     assert (output / "seed-0" / "training.json").read_bytes() == finished
     names = [sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")) for folder in (whole, output)]

@@ -299,7 +299,7 @@ def _config_from(config_class: type[PreTrainedConfig], path: Path, fields: Mappi
     """Returns a configuration; errors name its file."""
     try:
         return config_class.from_dict(dict(fields))
-    except (AttributeError, TypeError, ValueError) as error:  # the first for an unknown dtype
+    except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: {error}") from None
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from qacg_kernels.call.validation import broadcasts, check_choice, dense_tensor
+from qacg_kernels.call.validation import broadcasts, check_choice, check_flag, dense_tensor
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.layers.attention import merge_heads, sdpa, softmax_map, split_heads
 from qacg_models.layers.batch import check_shape
@@ -61,7 +61,10 @@ class MultiHeadedAttention(nn.Module):
         blind_queries: str = "zeros",
     ):
         super().__init__()
-        if head_count < 1 or model_dim < 1 or model_dim % head_count:
+        check_integer("head_count", head_count, 1)
+        check_integer("model_dim", model_dim, 0)  # 0 raises the next ValueError
+        check_flag("use_final_linear", use_final_linear)
+        if model_dim < 1 or model_dim % head_count:
             raise ValueError(f"model_dim: expected a positive multiple of head_count = {head_count}, got {model_dim}")
         check_choice("blind_queries", blind_queries, BLIND_QUERIES)
         self.blind_queries = blind_queries
@@ -223,6 +226,8 @@ class PositionwiseFeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.1):
         super().__init__()
+        check_integer("d_model", d_model, 1)
+        check_integer("d_ff", d_ff, 1)
         self.w_1 = nn.Linear(d_model, d_ff)
         self.w_2 = nn.Linear(d_ff, d_model)
         self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
@@ -252,6 +257,8 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, dropout: float, dim: int, max_len: int = 5000):
         super().__init__()
+        check_integer("dim", dim, 1)
+        check_integer("max_len", max_len, 1)
         self.dim = dim
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("pe", torch.empty(1, max_len, dim))
@@ -338,6 +345,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         Raises:
             ValueError: `query` is another tensor than `inputs`.
         """
+        check_integer("iter", iter, 0)
         if query is not None and query is not inputs:
             raise ValueError(
                 "query: expected None or the tensor `inputs`, got another tensor. This layer is self-attention."

@@ -33,6 +33,8 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
             "from the logits."
         )
     batch, classes = logits.shape
+    if classes == 1:
+        raise ValueError("num_labels: expected at least 2 for a loss, got 1. Compute such a loss from the logits.")
     check_ids("labels", labels, (batch,), classes, "num_labels", other=(IGNORED, "rows to leave out"))
     return mean_cross_entropy(logits, labels.long())
 

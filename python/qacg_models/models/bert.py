@@ -216,7 +216,7 @@ class BertForSequenceClassification(SequenceClassifier):
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A ModelOutput; with return_dict=False a tuple of its fields that are not None.
+            A SequenceClassifierOutput; with return_dict=False a tuple of its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.

@@ -4,6 +4,7 @@ import difflib
 import inspect
 from typing import Any, ClassVar
 
+import torch
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
@@ -14,7 +15,7 @@ from qacg_models.utils.fields import check_integer, check_number, check_probabil
 
 LAYER_NORM_INITIALIZERS = ("identity", "normal")
 
-_SIZES = (
+SIZES = (
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -43,6 +44,7 @@ _FIXED = {
     "directionality": "bidi",
     "pooler_type": "first_token_transform",
 }
+_MODERNBERT = ("rotary_theta", "local_rotary_theta", "local_attention", "local_layers")
 # Sizes of a pooler that BERT does not have. Published configurations have them beside pooler_type; they are dropped.
 _OTHER_POOLER_FIELDS = ("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
 
@@ -63,6 +65,7 @@ class CheckedConfig(PreTrainedConfig):
     def __init__(self, **kwargs: Any):
         _check_known(kwargs, self)
         _complete_labels(kwargs)
+        check_dtypes(kwargs)
         super().__init__(**kwargs)
 
     def __eq__(self, other: object) -> bool:
@@ -114,7 +117,7 @@ class EncoderConfig(CheckedConfig):
         modernbert: None for layers of BERT. For layers of ModernBERT, whose position_ids must be 0, 1, ... or None, a
             dict with local_layers, the list of the indices of layers in which a token attends to tokens at a distance
             of at most local_attention // 2; local_attention; and rotary_theta and local_rotary_theta, the bases of the
-            rotary positions in other layers and in local layers. Conversion writes the dict, which is not checked.
+            rotary positions in other layers and in local layers.
         **kwargs: fields of every transformers configuration.
     """
 
@@ -179,6 +182,14 @@ class EncoderConfig(CheckedConfig):
         self.check()
 
     @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
+        """Reads a configuration file as transformers does; a model type in `reads` becomes that of this class."""
+        found, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        if found.get("model_type") in cls.reads:
+            found = found | {"model_type": cls.model_type}
+        return found, kwargs
+
+    @classmethod
     def from_dict(cls, config_dict, **kwargs):
         """Builds a configuration as transformers does; drops stored label names if their number is not `num_labels`."""
         stored = config_dict.get("id2label")
@@ -202,7 +213,7 @@ class EncoderConfig(CheckedConfig):
 
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
-        for field in _SIZES:
+        for field in SIZES:
             check_integer(field, getattr(self, field), 1)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
@@ -223,7 +234,22 @@ class EncoderConfig(CheckedConfig):
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         if self.embedding_size is not None:
             check_integer("embedding_size", self.embedding_size, 1)
+        if self.modernbert is not None:
+            self._check_modernbert(self.modernbert)
         super().check()
+
+    def _check_modernbert(self, fields: object) -> None:
+        if not isinstance(fields, dict) or sorted(fields) != sorted(_MODERNBERT):
+            raise ValueError(f"modernbert: expected None or a dict with {', '.join(_MODERNBERT)}, got {fields!r}")
+        for field in ("rotary_theta", "local_rotary_theta"):
+            check_number(f"modernbert.{field}", fields[field], at_least=1.0)
+        check_integer("modernbert.local_attention", fields["local_attention"], 0)
+        if not isinstance(fields["local_layers"], list):
+            raise TypeError(f"modernbert.local_layers: expected a list, got {fields['local_layers']!r}")
+        for layer in fields["local_layers"]:
+            check_integer("modernbert.local_layers", layer, 0, below=self.num_hidden_layers)
+        if (size := self.hidden_size // self.num_attention_heads) % 2:
+            raise ValueError(f"modernbert: expected heads of an even size, which rotary positions need, got {size}")
 
 
 def _contents(config: PreTrainedConfig) -> dict[str, Any]:
@@ -241,6 +267,16 @@ def _check_known(given: dict[str, Any], config: PreTrainedConfig) -> None:
             close = difflib.get_close_matches(field, own | {"num_labels", "id2label", "label2id", "problem_type"}, n=1)
             hint = f". Did you mean {close[0]!r}?" if close else ""
             raise TypeError(f"{field}: expected a field of {type(config).__name__}, got an unknown name{hint}")
+
+
+def check_dtypes(fields: dict[str, Any], path: str = "") -> None:
+    """Raises ValueError unless `dtype` and `torch_dtype` are missing, None, or a floating-point dtype or its name."""
+    for field in ("dtype", "torch_dtype"):
+        value = fields.get(field)
+        named = getattr(torch, value, None) if isinstance(value, str) else value
+        if value is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
+            expected = "expected a floating-point dtype of torch, such as 'float32'"
+            raise ValueError(f"{path}{field}: {expected}, got {value!r}")
 
 
 def _complete_labels(given: dict[str, Any]) -> None:

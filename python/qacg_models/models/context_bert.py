@@ -205,7 +205,7 @@ class ContextBertModel(EncoderModel):
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A ModelOutput; with return_dict=False a tuple of its fields that are not None.
+            The `output_class` of the model; with return_dict=False a tuple of its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -306,7 +306,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A ModelOutput; with return_dict=False a tuple of its fields that are not None.
+            The `output_class` of the model; with return_dict=False a tuple of its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.

@@ -14,7 +14,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from qacg_models.checkpoints.loading import HeadCheckpointLoading
 from qacg_models.layers.batch import check_ids, check_position_ids, checked_tokens, key_mask
 from qacg_models.models.base import CommonModel, requested
-from qacg_models.models.configuration import CheckedConfig
+from qacg_models.models.configuration import SIZES, CheckedConfig, check_dtypes
+from qacg_models.utils.fields import check_integer
 
 
 class EncoderHeadConfig(CheckedConfig):
@@ -58,6 +59,10 @@ class EncoderHeadConfig(CheckedConfig):
         if wrong:
             kind = type(self.encoder).__name__
             raise ValueError(f"encoder: expected the configuration of a text encoder, got {kind}{wrong[0]}")
+        for field in SIZES:  # configurations of transformers do not check them; type_vocab_size 0 is for no token types
+            value = getattr(self.encoder, field, None)
+            if isinstance(value, int):
+                check_integer(f"encoder.{field}", value, int(field != "type_vocab_size"))
         super().check()
 
 
@@ -75,6 +80,7 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
             f"encoder.model_type: expected a type that transformers' AutoConfig has, such as 'bert', got {kind!r}. "
             "Import the module that registers it."
         )
+    check_dtypes(fields, path="encoder.")
     try:
         return AutoConfig.for_model(kind, **fields)
     except StrictDataclassError as error:  # neither a TypeError nor a ValueError

@@ -163,7 +163,8 @@ def _sentihood_fields(path: Path, line: int, item: Any) -> tuple[str, str, list[
     try:
         number, text = str(item["id"]), item["text"]
         opinions = [tuple(one[name] for name in _OPINION_KEYS) for one in item["opinions"]]
-        if text.strip() and all(isinstance(value, str) for one in opinions for value in one):
+        is_list = isinstance(item["opinions"], list)
+        if text.strip() and is_list and all(isinstance(value, str) for one in opinions for value in one):
             return number, text, opinions
     except (AttributeError, KeyError, TypeError):
         pass
@@ -332,6 +333,10 @@ def _parsed(path: Path) -> tuple[Element, dict[Element, int]]:
         parser.Parse(read_bytes(path), True)
     except expat.ExpatError as error:
         raise DataError(path, error.lineno, f"is not XML ({expat.ErrorString(error.code)})") from None
+    except (LookupError, ValueError) as error:  # an encoding that is unknown or has several bytes for a character
+        raise DataError(
+            path, None, f"expected XML in UTF-8, got another encoding ({error}); save it as UTF-8"
+        ) from None
     return builder.close(), lines
 
 

@@ -202,7 +202,7 @@ def markdown(records: Sequence[TrainingRecord], split: str | None = None) -> str
     for record in records:
         if split not in record.metrics:
             model = f"seed {record.options.seed} of {record.options.entry.title}"
-            raise InputError(f"models: expected metrics on {split}, got none for {model}")
+            raise InputError(f"models: expected metrics on {split}, got none for {model}. Pass another --split.")
         data = sorted((name, part.sha256) for name, part in record.data.items())
         sets.setdefault((record.task.name, *data), []).append(record)
     return "\n\n".join([*(runs_table(chosen, split) for chosen in sets.values()), _source(records)])

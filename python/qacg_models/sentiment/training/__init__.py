@@ -132,6 +132,8 @@ def train_seeds(
 
 
 def _check_seeds_folder(output: Path, continues: bool) -> None:
+    if (output / RECORD_NAME).exists():
+        raise InputError(f"{output}: expected no model beside those of several seeds, got one. Choose another folder.")
     if output.is_file() or (not continues and output.is_dir() and any(output.iterdir())):
         raise InputError(
             f"{output}: expected a new folder, got files of an earlier run. Continue that run with --resume, or replace"
