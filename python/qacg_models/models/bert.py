@@ -120,23 +120,22 @@ class BertModel(EncoderModel):
             input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
-                the default of an encoder of transformers.
-            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             head_mask: (H) or (layers, H), a factor for the attention matrix of each head; None: all heads are kept.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs are
-                (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs
+                are (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
             max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
                 from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
             pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
                 cu_seqlens or `config.unpad`) and the pooler "cls", the last layer then computes first tokens only.
             tokens_only: compute only what last_hidden_state requires, also for padding; pooler_output is None.
-            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
-                max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_attentions: return the attention matrix after dropout and head_mask, (B, H, L, L), of every layer,
+                with L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A BaseModelOutputWithPooling; with return_dict=False a tuple of its fields that are not None.
+            A BaseModelOutputWithPooling of transformers; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -202,21 +201,20 @@ class BertForSequenceClassification(SequenceClassifier):
             input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
-                the default of an encoder of transformers.
-            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs are
-                (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs are (T) or
+                (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
             max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
                 from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
             labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out; None:
                 no loss.
-            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
-                max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L), with
+                L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A SequenceClassifierOutput; with return_dict=False a tuple of its fields that are not None.
+            A SequenceClassifierOutput of transformers; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
@@ -330,23 +328,22 @@ class BertForQuestionAnswering(EncoderPreTrainedModel):
             input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1, L at least 1; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
-                the default of an encoder of transformers.
-            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; for positions
-                outside the sequence see `config.outside_positions`. None, like end_positions: no loss of the answer.
+                outside the sequence see `config.outside_positions`. None, like end_positions: no loss.
             end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer.
-            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
-                max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_attentions: return the attention matrices, (B, H, L, L) each; None: `config.output_attentions`.
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            A QuestionAnsweringModelOutput; with return_dict=False a tuple of its fields that are not None.
+            A QuestionAnsweringModelOutput of transformers, logits (B, L); with return_dict=False its fields that are
+            not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
-            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
-                the CPU and outside torch.compile only.
+            ValueError: an argument has the wrong shape or value; the message names it. Values are checked on the CPU
+                and outside torch.compile only.
         """
         encoded = self.bert(
             *(input_ids, attention_mask, token_type_ids, position_ids),

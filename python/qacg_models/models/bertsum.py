@@ -161,21 +161,21 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
                 None: all 0. An encoder with at most one token type requires None.
             sentence_positions: (B, S) int64 or int32, position of the [CLS] of each sentence; -1 for padding. The
                 argument is required, and S is at most 5,000.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
-                the default of an encoder of transformers.
+            position_ids: (B, L) or (1, L) int64 or int32; None: the default of the encoder. An encoder without this
+                argument requires None.
             labels: (B, S), 1 for sentences of the summary, 0 for other sentences, -100 for sentences that the loss
                 leaves out; None: no loss.
-            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
-                max_seqlen for a packed batch; None: `config.output_attentions`.
-            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
+            output_attentions: return attention matrices of the encoder; None: `config.output_attentions`.
+            output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
 
         Returns:
-            A BertSumOutput; with return_dict=False a tuple of its fields that are not None.
+            A `BertSumOutput`; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
-            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
-                the CPU and outside torch.compile only.
+            ValueError: an argument has the wrong shape or value, or output_attentions is requested from an attention
+                implementation of the encoder that returns no matrices. Values are checked on the CPU and outside
+                torch.compile only.
         """
         if not isinstance(sentence_positions, Tensor):
             got = type(sentence_positions).__name__

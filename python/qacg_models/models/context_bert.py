@@ -184,33 +184,31 @@ class ContextBertModel(EncoderModel):
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
             context_ids: (B) or (B, 1) int64 or int32 indices into `config.contexts`; (N) or (N, 1) with text_ids. The
                 argument is required. `config.context_id(name)` returns the index of a context.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
-                the default of an encoder of transformers.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
-                text_ids[i] with the context context_ids[i]. Outputs and labels are those of a batch with N sequences.
-                Layers below `config.context_from_layer` run once per sequence. None: one question about each sequence.
-            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs are
-                (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+                text_ids[i] with the context context_ids[i]. All outputs are those of a batch with N sequences. Layers
+                below `config.context_from_layer` run once per sequence. None: one question about each sequence.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs
+                are (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
             max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
                 from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
             num_tokens: the number of tokens of the N questions of a packed batch with text_ids; None: read from
                 text_ids and cu_seqlens, which synchronises with a GPU. Other batches require None.
             pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
                 cu_seqlens or `config.unpad`) and the pooler "cls", the last layer then computes first tokens only.
-            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
-                max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
+                for a packed batch; None: `config.output_attentions`.
             output_gates: return the gates of every layer, (B, H, L) or packed (T, H) each: `lambdas` in QACG-BERT,
                 `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            The `output_class` of the model; with return_dict=False a tuple of its fields that are not None.
+            An object of the class `output_class`; with return_dict=False its fields that are not None.
 
         Raises:
-            TypeError: an argument has the wrong type or dtype; the message names it.
-            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
-                the CPU and outside torch.compile only.
+            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
+                outside torch.compile only.
         """
         output_attentions = requested(output_attentions, self.config.output_attentions)
         output_hidden_states = requested(output_hidden_states, self.config.output_hidden_states)
@@ -285,33 +283,31 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
             context_ids: (B) or (B, 1) int64 or int32 indices into `config.contexts`; (N) or (N, 1) with text_ids. The
                 argument is required. `config.context_id(name)` returns the index of a context.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
-                the default of an encoder of transformers.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
                 text_ids[i] with the context context_ids[i]. Outputs and labels are those of a batch with N sequences.
                 Layers below `config.context_from_layer` run once per sequence. None: one question about each sequence.
-            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs and outputs are
-                (T) or (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch of T tokens, whose other inputs are (T) or
+                (T, hidden_size), without attention_mask; `PackingCollator` builds it. None: a padded batch.
             max_seqlen: at least the length of the longest packed sequence, at most max_position_embeddings; None: read
                 from cu_seqlens, on the CPU and outside torch.compile only. A padded batch requires None.
             num_tokens: the number of tokens of the N questions of a packed batch with text_ids; None: read from
                 text_ids and cu_seqlens, which synchronises with a GPU. Other batches require None.
             labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out; None:
                 no loss.
-            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
-                max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
+                for a packed batch; None: `config.output_attentions`.
             output_gates: return the gates of every layer, (B, H, L) or packed (T, H) each: `lambdas` in QACG-BERT,
                 `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
             output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
 
         Returns:
-            The `output_class` of the model; with return_dict=False a tuple of its fields that are not None.
+            An object of the class `output_class`; with return_dict=False its fields that are not None.
 
         Raises:
-            TypeError: an argument has the wrong type or dtype; the message names it.
-            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
-                the CPU and outside torch.compile only.
+            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
+                outside torch.compile only.
         """
         return self._classify(
             labels,

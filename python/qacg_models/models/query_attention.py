@@ -206,28 +206,28 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             token_type_ids: (B, L) int64 or int32, 0 for the question and 1 for the text. An encoder with at most one
                 token type does not receive them. None: the question is the tokens before the first
                 `config.sep_token_id`, and the encoder uses its default token types.
-            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0 to L - 1, or
-                the default of an encoder of transformers.
+            position_ids: (B, L) or (1, L) int64 or int32; None: the default of the encoder. An encoder without this
+                argument requires None.
             inputs_embeds: (B, L, width of the word embeddings), in place of input_ids; requires token_type_ids, and an
                 encoder with this argument.
             head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it; None: all heads are kept. It
                 requires an encoder with this argument, such as `BertModel` of this package.
             start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; for positions
-                outside the sequence see `config.outside_positions`. None, like end_positions: no loss of the answer.
+                outside the sequence see `config.outside_positions`. None, like end_positions: no loss of the span.
             end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer.
             question_type: (B) int64 or int32 from 0 to num_question_types - 1, or -100 for questions that the loss
                 leaves out. None: no loss of the question type.
-            output_attentions: return the attention matrix after dropout of every layer, (B, H, L, L) each, with L =
-                max_seqlen for a packed batch; None: `config.output_attentions`.
-            output_hidden_states: return embeddings and the output of every layer; None: `config.output_hidden_states`.
+            output_attentions: return attention matrices of the encoder; None: `config.output_attentions`.
+            output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
 
         Returns:
-            A QueryAttentionOutput; with return_dict=False a tuple of its fields that are not None.
+            A `QueryAttentionOutput`; with return_dict=False its fields that are not None.
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
-            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
-                the CPU and outside torch.compile only.
+            ValueError: an argument has the wrong shape or value, or the attention implementation of the encoder does
+                not support output_attentions or `config.attend_padding`. Values are not checked on a GPU or under
+                torch.compile.
         """
         if token_type_ids is None and inputs_embeds is not None:
             raise ValueError(
