@@ -83,6 +83,7 @@ def test_analyze_scores_equal_those_of_the_model(trained, page):
         batch = row_inputs(trained, row(SENTENCES[0], aspect))
         numbers = text.partition(f"<summary>Numbers: {aspect}</summary>")[2].partition("</details>")[0]
         shown = np.array(re.findall(r">([^<>]+)</td><td[^>]*>([^<]+)</td></tr>", numbers), float)
+        # The page rounds scores to three significant digits, and lambda to three decimals.
         np.testing.assert_allclose(shown[:, 0], token_sensitivity(trained.model, batch)[0], rtol=5e-3)
         np.testing.assert_allclose(shown[:, 1], layerwise_relevance(trained.model, batch).tokens[0], rtol=5e-3)
         with torch.no_grad():
